@@ -1,0 +1,164 @@
+# Everything a person or CI does with this tree. `make` alone lists it.
+#
+# Needs: Linux, Go 1.26, git, make, gcc (for the race detector). Tools come from
+# Go modules under tools/ and are built into ./bin the first time they are used.
+#
+# What a recipe says for people goes to stderr, so that the output of `demo`,
+# `bench`, `fuzz` and `test` can be piped; each of the last three ends its stdout
+# with one JSON line of figures.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-builtin-rules --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+GO        ?= go
+BIN       := $(CURDIR)/bin
+# The race detector runs in every test; `make test RACE=` leaves it out.
+RACE      ?= -race
+TESTFLAGS ?=
+FUZZTIME  ?= 10s
+# One cut of each benchmark; 5 of them and benchstat tell noise from change.
+BENCHFLAGS ?= -benchmem -count=1
+
+# The workspace has no module at its root, so ./... means nothing here.
+MODULES     = $(shell $(GO) list -m -f '{{.Dir}}')
+UNIT_PKGS   = $(shell $(GO) list -m -f '{{if ne .Path "cofferdam.dev/tests"}}{{.Dir}}/...{{end}}')
+# Outside the workspace: their dependencies must not move the services' versions.
+TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
+# Those of them that hold code of our own.
+OWN_TOOLS    := tools/openfga tools/protobuf tools/repocheck
+COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go))
+BENCH_PKGS   := ./pkg/fence/... ./pkg/capability/... ./pkg/event/...
+AGUI         := tests/agui
+
+say        = printf '%s\n' '$(1)' >&2
+# Build in the tool module tools/$(1); $(2) is where to put what.
+build_tool = CGO_ENABLED=0 GOWORK=off $(GO) -C tools/$(1) build -buildvcs=false -o $(2) >&2
+
+##@ Use
+
+.PHONY: help
+help: ## List the targets (the default)
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: bin/cofferdam-openfga ## Build every service, the command `cofferdam` and the OpenFGA server into ./bin
+	@$(call say,building $(words $(COMMANDS)) commands (a few minutes the first time) ...)
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o $(BIN)/ $(COMMANDS) >&2
+
+.PHONY: run
+run: build ## Start everything on loopback, run one conversation, stay up until Ctrl-C
+	@exec $(BIN)/cofferdam run --allow-weak-isolation
+
+.PHONY: demo
+demo: build ## The same with a worker killed between two turns, then exit; stdout is JSON lines, one an event
+	@exec $(BIN)/cofferdam demo --allow-weak-isolation
+
+##@ Check
+
+.PHONY: test
+test: build node-modules ## Run every test with the race detector
+	@start=$$SECONDS; \
+	$(GO) test $(RACE) $(TESTFLAGS) $(UNIT_PKGS); \
+	COFFERDAM_BIN_DIR=$(BIN) $(GO) test $(RACE) -count=1 -p=1 $(TESTFLAGS) ./tests/...; \
+	for module in $(OWN_TOOLS); do CGO_ENABLED=0 GOWORK=off $(GO) -C $$module test ./...; done; \
+	printf '{"target":"test","passed":true,"seconds":%d}\n' $$((SECONDS - start))
+# tests/ runs what is in ./bin, which the test cache does not see: hence -count=1.
+# Its tests start whole stacks, so one package at a time.
+
+.PHONY: test-race
+test-race: build node-modules ## Look for races: every test uncached, in random order, on 1 and 4 processors
+	@start=$$SECONDS; \
+	$(GO) test -race -count=1 -shuffle=on -cpu=1,4 $(TESTFLAGS) $(UNIT_PKGS); \
+	COFFERDAM_BIN_DIR=$(BIN) $(GO) test -race -count=1 -shuffle=on -p=1 $(TESTFLAGS) ./tests/...; \
+	printf '{"target":"test-race","passed":true,"seconds":%d}\n' $$((SECONDS - start))
+
+.PHONY: lint
+lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf and Go
+	@$(BIN)/buf lint
+	@$(BIN)/buf format --diff --exit-code
+	@CGO_ENABLED=0 $(GO) vet work
+	@CGO_ENABLED=0 $(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
+	@for module in $(OWN_TOOLS); do \
+		(cd $$module && CGO_ENABLED=0 GOWORK=off $(BIN)/golangci-lint run ./...); \
+	done
+
+.PHONY: check-generate
+check-generate: bin/buf bin/protoc-gen-go ## Fail if generated files are not what `make generate` makes
+	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(BIN)/vendor-validate $$scratch/third_party/validate.proto; \
+	$(BIN)/buf format -w $$scratch/third_party; \
+	$(BIN)/buf generate --output $$scratch; \
+	diff -u $(VALIDATE_PROTO) $$scratch/third_party/validate.proto && diff -ru pkg/gen $$scratch/pkg/gen || \
+		{ $(call say,generated files are stale: run `make generate` and commit the result); exit 1; }
+
+.PHONY: check-deps
+check-deps: bin/repocheck ## Check module by module what an image builds: versions, arrows between modules, licences
+	@CGO_ENABLED=0 $(BIN)/repocheck deps
+
+.PHONY: fuzz
+fuzz: bin/repocheck ## Fuzz every fuzz target for FUZZTIME (10s)
+	@$(BIN)/repocheck fuzz -time $(FUZZTIME)
+
+.PHONY: bench
+bench: bin/repocheck ## Benchmarks of the fence, capabilities and events
+	@$(GO) test -run='^$$' -bench=. $(BENCHFLAGS) $(BENCH_PKGS) | $(BIN)/repocheck bench
+
+##@ Change
+
+VALIDATE_PROTO := pkg/proto/third_party/protovalidate/buf/validate/validate.proto
+
+.PHONY: generate
+generate: bin/buf bin/protoc-gen-go ## Write pkg/gen from pkg/proto
+	@$(BIN)/vendor-validate $(VALIDATE_PROTO)
+	@$(BIN)/buf format -w pkg/proto/third_party/protovalidate
+	@$(BIN)/buf generate
+
+.PHONY: tidy
+tidy: ## Tidy every module by itself, as check-deps wants it
+	@for module in $(MODULES) $(TOOL_MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
+
+.PHONY: clean
+clean: ## Remove ./bin and npm packages; data in ./.cofferdam stays
+	@rm -rf $(BIN) $(AGUI)/node_modules
+
+# What the targets above need.
+
+.PHONY: tools
+tools: bin/buf bin/golangci-lint bin/protoc-gen-go bin/repocheck
+
+bin/cofferdam-openfga: $(filter-out %_test.go,$(wildcard tools/openfga/*))
+	@$(call say,building the OpenFGA server (about 2 minutes the first time) ...)
+	@$(call build_tool,openfga,$(BIN)/cofferdam-openfga .)
+
+bin/buf: tools/buf/go.mod tools/buf/go.sum
+	@$(call say,building buf (about 2 minutes the first time) ...)
+	@$(call build_tool,buf,$(BIN)/ tool)
+
+bin/golangci-lint: tools/golangci-lint/go.mod tools/golangci-lint/go.sum
+	@$(call say,building golangci-lint (about 2 minutes the first time) ...)
+	@$(call build_tool,golangci-lint,$(BIN)/ tool)
+
+# One build makes protoc-gen-go, protoc-gen-connect-go and vendor-validate.
+bin/protoc-gen-go: $(filter-out %_test.go,$(wildcard tools/protobuf/go.* tools/protobuf/cmd/*/*.go))
+	@$(call say,building the protobuf plugins ...)
+	@$(call build_tool,protobuf,$(BIN)/ tool ./cmd/...)
+
+bin/repocheck: $(filter-out %_test.go,$(wildcard tools/repocheck/*))
+	@$(call build_tool,repocheck,$(BIN)/ .)
+
+.PHONY: node-modules
+node-modules: $(if $(wildcard $(AGUI)/package-lock.json),$(AGUI)/node_modules/.installed)
+
+$(AGUI)/node_modules/.installed: $(AGUI)/package-lock.json
+	@if command -v npm >/dev/null; then \
+		$(call say,installing the npm packages of the AG-UI test ...); \
+		cd $(AGUI) && npm ci --no-audit --no-fund >&2 && touch node_modules/.installed; \
+	else \
+		$(call say,WARNING: npm is missing: the AG-UI encoder is NOT tested against the real client); \
+	fi

@@ -1,0 +1,3 @@
+module cofferdam.dev/tools/repocheck
+
+go 1.26.0
