@@ -1,0 +1,126 @@
+package capability
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/service"
+)
+
+const (
+	defaultMaxTTL = time.Hour
+	minMaxTTL     = time.Minute
+	maxMaxTTL     = 24 * time.Hour
+	maxIssuer     = 512
+)
+
+// Config is the configuration of the capability service.
+type Config struct {
+	service.Base
+	// Store is the path of the SQLite file with the committed records.
+	Store string
+	// KeyFile is the path of the JWK set of signing keys. The first one signs, all
+	// are published. Only its owner may be able to read it.
+	KeyFile string
+	// CreateKey makes the key file, with one key, where there is none.
+	CreateKey bool
+	// Issuer is the iss of every capability, at most 512 bytes; empty is the
+	// SPIFFE ID of this service.
+	Issuer string
+	// ControlPlane is the one SPIFFE ID that may mint; empty is svc/controlplane of
+	// the trust domain.
+	ControlPlane string
+	// JWKSCallers is a comma-separated list of who may read the public keys: SPIFFE
+	// IDs and spiffe://<trust domain>/sandbox/*. Empty is every service that
+	// verifies capabilities and every sandbox of the trust domain. The control
+	// plane may always.
+	JWKSCallers string
+	// MaxTTL bounds the life of a capability, 1 min to 24 h. It never outlives its
+	// run in any case.
+	MaxTTL time.Duration
+}
+
+// Flags implements service.Config.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	c.Base.Flags(fs)
+	fs.StringVar(&c.Store, "store", "", "SQLite `file` of committed records")
+	fs.StringVar(&c.KeyFile, "key-file", "", "JWK set of Ed25519 signing keys, a `file` with mode 0600; the first key signs, all are published")
+	fs.BoolVar(&c.CreateKey, "create-key", false, "make -key-file with one key where there is none")
+	fs.StringVar(&c.Issuer, "issuer", "", "iss of every capability (default svc/capability of the trust domain)")
+	fs.StringVar(&c.ControlPlane, "controlplane", "", "SPIFFE `ID` that may mint (default svc/controlplane of the trust domain)")
+	fs.StringVar(&c.JWKSCallers, "jwks-callers", "", "SPIFFE `IDs` that may read the public keys, with commas between them (default the services that verify capabilities, and every sandbox)")
+	fs.DurationVar(&c.MaxTTL, "max-ttl", defaultMaxTTL, "longest life of a capability, 1m to 24h")
+}
+
+// Validate implements service.Config.
+func (c *Config) Validate() error {
+	errs := []error{c.Base.Validate()}
+	if c.Store == "" {
+		errs = append(errs, errors.New("--store: required: the SQLite file of committed records"))
+	}
+	if c.KeyFile == "" {
+		errs = append(errs, errors.New("--key-file: required: a JWK set of Ed25519 keys; --create-key makes one"))
+	}
+	if len(c.Issuer) > maxIssuer || strings.ContainsFunc(c.Issuer, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		errs = append(errs, errors.New("--issuer: at most 512 printable ASCII characters without blanks"))
+	}
+	if c.MaxTTL < minMaxTTL || c.MaxTTL > maxMaxTTL {
+		errs = append(errs, fmt.Errorf("--max-ttl: %v is not between %v and %v", c.MaxTTL, minMaxTTL, maxMaxTTL))
+	}
+	if c.TrustDomain != "" {
+		if _, err := c.access(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// access is who may do what.
+type access struct {
+	issuer      string
+	trustDomain spiffeid.TrustDomain
+	mint, jwks  identity.AllowList
+}
+
+// verifiers are the services that verify capabilities.
+func verifiers() []string {
+	return []string{"toolbroker", "statefacade", "filebroker", "modelproxy"}
+}
+
+func (c *Config) access() (access, error) {
+	td, err := spiffeid.TrustDomainFromString(c.TrustDomain)
+	if err != nil {
+		return access{}, fmt.Errorf("--trust-domain: %w", err)
+	}
+	a := access{issuer: c.Issuer, trustDomain: td}
+	if a.issuer == "" {
+		a.issuer = identity.Service(td, "capability").String()
+	}
+	controlPlane := identity.Service(td, "controlplane")
+	if c.ControlPlane != "" {
+		// One identity: ParseMatcher would take a pattern as well.
+		if controlPlane, err = spiffeid.FromString(c.ControlPlane); err != nil {
+			return access{}, fmt.Errorf("--controlplane: %w", err)
+		}
+		if _, sandbox := identity.InstanceUID(controlPlane); sandbox || controlPlane.Path() == "" || !controlPlane.MemberOf(td) {
+			return access{}, errors.New("--controlplane: name one service of the trust domain")
+		}
+	}
+	a.mint = identity.AllowList{identity.Exactly(controlPlane)}
+	if c.JWKSCallers == "" {
+		a.jwks = identity.AllowList{identity.AnySandbox(td)}
+		for _, name := range verifiers() {
+			a.jwks = append(a.jwks, identity.Exactly(identity.Service(td, name)))
+		}
+	} else if a.jwks, err = identity.ParseAllowList(strings.Split(c.JWKSCallers, ",")); err != nil {
+		return access{}, fmt.Errorf("--jwks-callers: %w", err)
+	}
+	a.jwks = append(a.jwks, a.mint...)
+	return a, nil
+}

@@ -1,0 +1,47 @@
+// Package rpc serves the capability service: harness.capability.v1 over Connect,
+// and the public keys over plain HTTP, behind the door of pkg/rpc.
+package rpc
+
+import (
+	"log/slog"
+	"net/http"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/gen/harness/capability/v1/capabilityv1connect"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/telemetry"
+	"cofferdam.dev/services/capability/internal/mint"
+)
+
+// maxRequestBytes is enough for six scopes with full lists.
+const maxRequestBytes = 256 << 10
+
+// Config is what the handler needs.
+type Config struct {
+	Minter *mint.Minter
+	// JWKS is the JWK set of the public keys.
+	JWKS []byte
+	// MintCallers may mint: the control plane. JWKSCallers may read the keys.
+	MintCallers, JWKSCallers identity.AllowList
+	Guard                    *fence.Guard
+	Logger                   *slog.Logger
+	Telemetry                *telemetry.Telemetry
+}
+
+// NewHandler serves everything.
+func NewHandler(cfg Config) (http.Handler, error) {
+	s := rpc.NewServer(
+		rpc.Config{Logger: cfg.Logger, Guard: cfg.Guard, Telemetry: cfg.Telemetry},
+		map[string]rpc.Policy{
+			capabilityv1connect.CapabilityServiceMintProcedure: {
+				Callers:  cfg.MintCallers,
+				Fence:    rpc.AnyFence,
+				MaxBytes: maxRequestBytes,
+			},
+		})
+	capabilityv1connect.RegisterCapabilityServiceHandler(s.Connect(), &handler{minter: cfg.Minter})
+	s.HandleHTTP("GET "+capability.JWKSPath, rpc.Policy{Callers: cfg.JWKSCallers}, jwks(cfg.JWKS))
+	return s.Handler()
+}

@@ -1,0 +1,191 @@
+// Package proxy carries model calls from sandboxes to model endpoints on the
+// OpenAI Chat Completions wire, and adds the one thing that a sandbox never
+// has: the key.
+//
+// A request names an alias and nothing else about where it goes. Address, key
+// and model name are the operator's; what a sandbox sends can change none of
+// them. Of its headers none is passed on. Of its body the fields of the wire
+// are; what would make the endpoint act on its own (fetch an address, search,
+// keep the conversation, choose another model) is refused, because the sandbox
+// could reach the outside through it.
+//
+// An answer is passed on only while it is one. A stream that breaks, falls
+// silent, carries an error, or ends without its terminal is reset, never ended:
+// a cut answer must not look like a short one. Nothing of what an endpoint says
+// when it fails reaches the sandbox or the log.
+//
+// The package expects a request that was authenticated, and its alias in the
+// context ([WithAlias]).
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"cofferdam.dev/pkg/fault"
+)
+
+// Path is the one route that is served, with POST.
+const Path = "/v1/chat/completions"
+
+// Proxy is the handler of the route. It is safe for concurrent use.
+type Proxy struct {
+	upstreams map[string]*upstream
+	limits    Limits
+	slots     chan struct{}
+	logger    *slog.Logger
+}
+
+// Config of a Proxy.
+type Config struct {
+	// Aliases by name: what capabilities call them.
+	Aliases map[string]Alias
+	// Limits; a zero field takes its default.
+	Limits Limits
+}
+
+// Deps are what a Proxy works with.
+type Deps struct {
+	// Logger gets one record for each call, without anything that was said.
+	Logger *slog.Logger
+	// Demo serves the aliases of [KindDemo]; required where there is one.
+	Demo http.Handler
+}
+
+// New makes a Proxy. It reads every key and certificate file once, so that a
+// wrong path is an error here and not at the first call. The error names
+// everything that is wrong.
+func New(cfg Config, deps Deps) (*Proxy, error) {
+	limits := cfg.Limits.withDefaults()
+	p := &Proxy{
+		upstreams: make(map[string]*upstream, len(cfg.Aliases)),
+		limits:    limits,
+		slots:     make(chan struct{}, limits.MaxCalls),
+		logger:    deps.Logger,
+	}
+	var errs []error
+	if len(cfg.Aliases) == 0 {
+		errs = append(errs, errors.New("there are no model aliases: configure at least one"))
+	}
+	for name, alias := range cfg.Aliases {
+		up, err := newUpstream(name, alias, limits, deps.Demo)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("model alias %q: %w", name, err))
+			continue
+		}
+		p.upstreams[name] = up
+	}
+	if err := errors.Join(errs...); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close closes idle connections. Calls that run are not affected.
+func (p *Proxy) Close() {
+	for _, up := range p.upstreams {
+		up.close()
+	}
+}
+
+// ServeHTTP carries one call. Before the answer begins it fails with the JSON
+// error of the wire, whose "code" is a fault code: invalid_request,
+// request_too_large, capability_missing, capability_scope, not_found, capacity,
+// rate_limited, model_unavailable, model_failed, deadline_exceeded, cancelled.
+// Afterwards it panics with [http.ErrAbortHandler], which resets the stream.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{began: time.Now(), out: newResponse(w, p.limits)}
+	err := p.carry(w, r, c)
+	p.record(r.Context(), c, err)
+	switch {
+	case err == nil:
+	case c.out.begun:
+		panic(http.ErrAbortHandler)
+	default:
+		writeFault(w, fault.From(err, "proxy"))
+	}
+}
+
+// call is one request on its way.
+type call struct {
+	began  time.Time
+	alias  string
+	status int // of the upstream; 0 before it answered
+	out    *response
+}
+
+func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, c *call) error {
+	up, err := p.route(r, c)
+	if err != nil {
+		return err
+	}
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	default:
+		return fault.New(fault.Capacity, "proxy.carry", fault.RetryAfter(time.Second))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), p.limits.MaxDuration)
+	defer cancel()
+	req, err := readRequest(w, r, p.limits)
+	if err != nil {
+		return err
+	}
+	if err := req.admit(c.alias, up.fields); err != nil {
+		return err
+	}
+	answer, err := up.send(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer answer.close()
+	c.status = answer.status
+	if req.stream {
+		return relayStream(c.out, answer, p.limits)
+	}
+	return relayWhole(c.out, answer, p.limits)
+}
+
+func (p *Proxy) route(r *http.Request, c *call) (*upstream, error) {
+	if r.URL.Path != Path || r.Method != http.MethodPost {
+		return nil, fault.New(fault.NotFound, "proxy.route")
+	}
+	alias, ok := aliasFrom(r.Context())
+	if !ok {
+		return nil, fault.New(fault.CapabilityMissing, "proxy.route")
+	}
+	up, ok := p.upstreams[alias]
+	if !ok {
+		return nil, fault.New(fault.NotFound, "proxy.route", fault.Detail("model_alias: not configured here"))
+	}
+	c.alias = alias
+	return up, nil
+}
+
+// record logs one line for a call. Reasons are words of this package: the text
+// of an error may hold what an endpoint said.
+func (p *Proxy) record(ctx context.Context, c *call, err error) {
+	attrs := []slog.Attr{
+		slog.String("model_alias", c.alias),
+		slog.Int("upstream_status", c.status),
+		slog.Int("frames", c.out.frames),
+		slog.Int64("bytes", c.out.bytes),
+		slog.Int64("duration_ms", time.Since(c.began).Milliseconds()),
+	}
+	if err == nil {
+		p.logger.LogAttrs(ctx, slog.LevelInfo, "model call finished", attrs...)
+		return
+	}
+	e := fault.From(err, "proxy")
+	attrs = append(attrs,
+		slog.String("code", string(e.Code())),
+		slog.String("reason", reasonOf(e)),
+		slog.Bool("reset", c.out.begun),
+		slog.String("incident_id", e.Incident()))
+	p.logger.LogAttrs(ctx, slog.LevelWarn, "model call failed", attrs...)
+}

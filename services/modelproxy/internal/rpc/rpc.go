@@ -1,0 +1,71 @@
+// Package rpc puts the door of Cofferdam in front of the model route: a sandbox,
+// with a capability for the model proxy and the envelope of its run, which is
+// the committed one.
+package rpc
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/identity"
+	pkgrpc "cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/telemetry"
+	"cofferdam.dev/services/modelproxy/internal/proxy"
+)
+
+// Config of the handler.
+type Config struct {
+	TrustDomain spiffeid.TrustDomain
+	Logger      *slog.Logger
+	Verifier    *capability.Verifier
+	Guard       *fence.Guard
+	Telemetry   *telemetry.Telemetry
+	// Proxy carries what was let in.
+	Proxy http.Handler
+}
+
+// Callers are the sandboxes of the trust domain. Which of them, and for which
+// model, is the capability's to say.
+func Callers(td spiffeid.TrustDomain) identity.AllowList {
+	return identity.AllowList{identity.AnySandbox(td)}
+}
+
+// NewHandler serves the one route.
+func NewHandler(cfg Config) (http.Handler, error) {
+	s := pkgrpc.NewServer(pkgrpc.Config{
+		Logger: cfg.Logger, Verifier: cfg.Verifier, Guard: cfg.Guard, Telemetry: cfg.Telemetry,
+	}, nil)
+	s.HandleHTTP(http.MethodPost+" "+proxy.Path, pkgrpc.Policy{
+		Callers:  Callers(cfg.TrustDomain),
+		Audience: capability.ModelProxy,
+		Fence:    pkgrpc.RunFence,
+		MaxBytes: proxy.MaxRequest,
+	}, authorized(cfg.Proxy))
+	return s.Handler()
+}
+
+// authorized tells next which alias the capability names. The call ends when
+// its run has to: a sandbox may name a later deadline than it has.
+func authorized(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		grant, err := pkgrpc.GrantFrom(r.Context())
+		if err != nil {
+			fault.WriteHTTP(w, err)
+			return
+		}
+		claims, ok := pkgrpc.ClaimsFrom(r.Context())
+		if !ok {
+			fault.WriteHTTP(w, fault.New(fault.CapabilityMissing, "modelproxy.authorized"))
+			return
+		}
+		ctx, cancel := context.WithDeadline(r.Context(), grant.Envelope().Deadline)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(proxy.WithAlias(ctx, claims.ModelAlias)))
+	})
+}
