@@ -1,0 +1,97 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func validListen(flag, addr string) error {
+	if addr == "" {
+		return fmt.Errorf("--%s: required: host:port, unix:///path, or fd://N", flag)
+	}
+	_, _, err := parseListen(addr)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	return nil
+}
+
+// parseListen gives the network and address of the three forms; the network
+// "fd" has a number as its address.
+func parseListen(addr string) (network, address string, err error) {
+	if n, ok := strings.CutPrefix(addr, "fd://"); ok {
+		if fd, err := strconv.Atoi(n); err != nil || fd < 3 {
+			return "", "", fmt.Errorf("%q: fd://N takes the number of an inherited descriptor, 3 or more", addr)
+		}
+		return "fd", n, nil
+	}
+	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return "", "", fmt.Errorf("%q: unix:// takes an absolute path", addr)
+		}
+		return "unix", path, nil
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return "", "", fmt.Errorf("%q: %w", addr, err)
+	}
+	return "tcp", addr, nil
+}
+
+// Listen opens a listener at host:port, unix:///path, or fd://N. A Unix socket
+// is made with mode 0600, in the place of one that nobody serves any more.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	network, address, err := parseListen(addr)
+	if err != nil {
+		return nil, err
+	}
+	switch network {
+	case "fd":
+		return inherited(address)
+	case "unix":
+		return listenUnix(ctx, address)
+	default:
+		var lc net.ListenConfig
+		return lc.Listen(ctx, network, address)
+	}
+}
+
+func inherited(number string) (net.Listener, error) {
+	fd, err := strconv.Atoi(number)
+	if err != nil {
+		return nil, err
+	}
+	syscall.CloseOnExec(fd) // what this process starts must not have it
+	f := os.NewFile(uintptr(fd), "listener") //nolint:gosec // parseListen bounds it
+	if f == nil {
+		return nil, fmt.Errorf("descriptor %d is not open", fd)
+	}
+	l, err := net.FileListener(f)
+	return l, errors.Join(err, f.Close())
+}
+
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	var d net.Dialer
+	if c, err := d.DialContext(ctx, "unix", path); err == nil {
+		return nil, errors.Join(fmt.Errorf("%s: another process serves this socket", path), c.Close())
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}

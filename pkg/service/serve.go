@@ -1,0 +1,153 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"cofferdam.dev/pkg/identity"
+)
+
+// Bounds of every HTTP server.
+const (
+	readHeaderTimeout    = 10 * time.Second
+	idleTimeout          = 2 * time.Minute
+	maxHeaderBytes       = 32 << 10
+	maxConcurrentStreams = 256
+	checkTimeout         = 2 * time.Second
+	// hardStop is how long streams may take to notice that they were cancelled.
+	hardStop = 2 * time.Second
+)
+
+type check struct {
+	name string
+	ok   func(context.Context) error
+}
+
+// AddCheck makes /readyz ask ok, which must be quick and have no effects. It
+// must not be called after Serve.
+func (rt *Runtime) AddCheck(name string, ok func(context.Context) error) {
+	rt.checks = append(rt.checks, check{name, ok})
+}
+
+// Serve serves h with mutual TLS for the peers in allow, and the admin routes,
+// until ctx ends. Then it says unready, lets open requests end within the drain
+// timeout, cancels what is left, and closes.
+func (rt *Runtime) Serve(ctx context.Context, h http.Handler, allow identity.AllowList) error {
+	main, err := Listen(ctx, rt.base.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	servers := []server{{HTTPServer(h, rt.Logger), tls.NewListener(main, identity.ServerTLS(rt.Source, allow))}}
+	var draining atomic.Bool
+	if rt.base.AdminListen != "" {
+		admin, err := Listen(ctx, rt.base.AdminListen)
+		if err != nil {
+			return errors.Join(fmt.Errorf("admin-listen: %w", err), main.Close())
+		}
+		servers = append(servers, server{HTTPServer(rt.admin(&draining), rt.Logger), admin})
+	}
+	rt.Logger.InfoContext(ctx, "serving", "address", main.Addr().String(), "identity", rt.Source.ID().String())
+	return serveAll(ctx, servers, rt.base.DrainTimeout, &draining)
+}
+
+type server struct {
+	http     *http.Server
+	listener net.Listener
+}
+
+// ServeListener serves one server on a listener until ctx ends, with the same
+// orderly end as Serve.
+func ServeListener(ctx context.Context, s *http.Server, l net.Listener, drain time.Duration) error {
+	return serveAll(ctx, []server{{s, l}}, drain, new(atomic.Bool))
+}
+
+func serveAll(ctx context.Context, servers []server, drain time.Duration, draining *atomic.Bool) error {
+	streams, cancelStreams := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelStreams()
+	g, gctx := errgroup.WithContext(ctx)
+	for _, s := range servers {
+		s.http.BaseContext = func(net.Listener) context.Context { return streams }
+		g.Go(func() error {
+			if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		<-gctx.Done()
+		draining.Store(true)
+		return shutdown(context.WithoutCancel(ctx), servers, drain, cancelStreams)
+	})
+	return g.Wait()
+}
+
+// shutdown ends all servers at once: first gently, then by cancelling the
+// requests that are left, then by closing their connections.
+func shutdown(ctx context.Context, servers []server, drain time.Duration, cancelStreams func()) error {
+	gentle, cancel := context.WithTimeout(ctx, drain)
+	defer cancel()
+	stop := context.AfterFunc(gentle, cancelStreams)
+	defer stop()
+	hard, cancelHard := context.WithTimeout(ctx, drain+hardStop)
+	defer cancelHard()
+	var g errgroup.Group
+	for _, s := range servers {
+		g.Go(func() error {
+			if err := s.http.Shutdown(hard); err != nil {
+				return s.http.Close()
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// HTTPServer has the bounds that every server of Cofferdam has.
+func HTTPServer(h http.Handler, logger *slog.Logger) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	return &http.Server{
+		Handler:           h,
+		Protocols:         &protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams},
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+}
+
+func (rt *Runtime) admin(draining *atomic.Bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if draining.Load() {
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+		defer cancel()
+		for _, c := range rt.checks {
+			if err := c.ok(ctx); err != nil {
+				// The name is enough for a probe; the error is the log's.
+				rt.Logger.WarnContext(ctx, "readiness check failed", "check", c.name, "error", err.Error())
+				http.Error(w, c.name+": not ready", http.StatusServiceUnavailable)
+				return
+			}
+		}
+		_, _ = w.Write([]byte("ready\n"))
+	})
+	mux.Handle("GET /metrics", rt.Telemetry.Metrics)
+	return mux
+}

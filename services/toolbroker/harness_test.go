@@ -1,0 +1,222 @@
+package toolbroker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cofferdam.dev/pkg/authz"
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
+	pkgrpc "cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/toolbroker/internal/catalogue"
+	"cofferdam.dev/services/toolbroker/internal/hostile"
+	"cofferdam.dev/services/toolbroker/internal/rpc"
+)
+
+// subject and agent of the binding on a Stand, as OpenFGA knows them.
+var (
+	subject = authz.UserID("user-1")
+	agent   = authz.AgentID("agent-1")
+)
+
+// canary is the credential of the hostile server: it must be nowhere.
+const canary = "canary-5f1d0c9e7a"
+
+// hostileTools are in the catalogue of every test, as x.NAME.
+var hostileTools = []string{
+	"echo", "typed", "count", "crash", "crash_early", "fail", "rpc_error", "bytes", "surrogate", "controls", "huge",
+	"image", "exotic", "hang", "environment", "secret", "ask", "garbage", "null_result", "no_such_tool",
+}
+
+// opened is a real ToolBroker on a Stand, with the hostile server as namespace x,
+// the same server with tools that may be repeated as r, and further ones.
+type opened struct {
+	stand   *rpctest.Stand
+	service *Service
+	grants  *grants
+	effects string // a line for each effect of the hostile servers
+	log     *logged
+}
+
+func open(t *testing.T, s *rpctest.Stand, further ...catalogue.Server) *opened {
+	t.Helper()
+	dir := t.TempDir()
+	o := &opened{stand: s, grants: newGrants(t), effects: filepath.Join(dir, "effects"), log: &logged{}}
+	must(t, os.WriteFile(filepath.Join(dir, "token"), []byte(canary), 0o600))
+	x := catalogue.Server{
+		Namespace: "x", Transport: catalogue.TransportStdio, Command: hostile.Command(t, "-effects", o.effects), Tools: hostileTools,
+		Credential: &catalogue.Credential{Source: catalogue.SourceFile, Path: filepath.Join(dir, "token"), Env: "API_TOKEN"},
+	}
+	r := x
+	r.Namespace, r.ReadOnly, r.Timeout = "r", true, "1s"
+	config, err := json.Marshal(catalogue.Config{Servers: append([]catalogue.Server{x, r}, further...)})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "catalogue.json"), config, 0o600))
+	rt := &service.Runtime{
+		Logger:    slog.New(slog.NewJSONHandler(o.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Telemetry: s.Telemetry, TrustDomain: s.Domain.TrustDomain(), Source: s.Source(t, rpctest.ServiceID("toolbroker")),
+	}
+	o.service, err = New(t.Context(), &Config{
+		OpenFGA: o.grants.config(), Catalogue: filepath.Join(dir, "catalogue.json"), Issuer: s.Minter.Issuer(),
+	}, rt, Deps{Backend: s.Backend, Keys: s.Minter.Keys(), backOff: 10 * time.Millisecond})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, o.service.Close())
+		if t.Failed() {
+			t.Log(o.log)
+		}
+	})
+	wait(t, func() bool { return o.service.catalogue.Ready(t.Context()) == nil })
+	o.grants.allow(t, subject, agent, authz.ToolID("x.count"))
+	return o
+}
+
+// served is the service as a Door wants it.
+func (o *opened) served() rpctest.Service {
+	return rpctest.Service{
+		Handler: o.service.Handler(),
+		ID:      rpctest.ServiceID("toolbroker"),
+		Allow:   rpc.Callers(o.stand.Domain.TrustDomain()),
+		State: func(t *testing.T) string {
+			t.Helper()
+			return strings.Join(o.count(t), " ")
+		},
+	}
+}
+
+// count gives the effects in the outside world.
+func (o *opened) count(t *testing.T) []string {
+	t.Helper()
+	return hostile.Effects(t, o.effects)
+}
+
+// session is an open service with a client of the sandbox in the lease.
+type session struct {
+	*opened
+
+	client toolbrokerv1connect.ToolBrokerServiceClient
+	// allowed are the tools of the capability; nil is exactly the one that is called.
+	allowed []string
+}
+
+func newSession(t *testing.T, further ...catalogue.Server) *session {
+	t.Helper()
+	o := open(t, rpctest.NewStand(t), further...)
+	for _, name := range hostileTools {
+		if name != "count" {
+			o.grants.allow(t, subject, authz.ToolID("x."+name))
+		}
+		o.grants.allow(t, subject, authz.ToolID("r."+name))
+	}
+	url := o.stand.Serve(t, o.served())
+	c := o.stand.Dial(t, url, rpctest.ServiceID("toolbroker"), rpctest.SandboxID())
+	return &session{opened: o, client: toolbrokerv1connect.NewToolBrokerServiceClient(c.RPC)}
+}
+
+func request(e fence.Envelope, tool, args string) *toolbrokerv1.CallToolRequest {
+	return &toolbrokerv1.CallToolRequest{Envelope: e.Proto(), ToolId: tool, ToolCallId: "call-1", Arguments: []byte(args)}
+}
+
+// callAs calls a tool with an envelope; call makes a new one.
+func (s *session) callAs(ctx context.Context, e fence.Envelope, tool, args string) (*toolbrokerv1.CallToolResponse, error) {
+	allowed := s.allowed
+	if allowed == nil {
+		allowed = []string{tool}
+	}
+	token := s.stand.Minter.Mint(capability.Claims{
+		Audience: capability.ToolBroker, Subject: rpctest.SandboxID(), Tools: allowed,
+		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
+	})
+	return s.client.CallTool(pkgrpc.WithToken(ctx, token), request(e, tool, args))
+}
+
+func (s *session) call(t *testing.T, tool, args string) (*toolbrokerv1.CallToolResponse, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return s.callAs(ctx, s.stand.Envelope(), tool, args)
+}
+
+// textOf is what the first text of a result says, or what went wrong.
+func textOf(res *toolbrokerv1.CallToolResponse, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	var doc struct {
+		Content []struct {
+			Text string `json:"text"`
+		} `json:"content"`
+	}
+	if err := json.Unmarshal(res.GetResult(), &doc); err != nil {
+		return err.Error()
+	}
+	if len(doc.Content) == 0 {
+		return ""
+	}
+	return doc.Content[0].Text
+}
+
+// comeBack waits until the server of the namespace x answers again.
+func (s *session) comeBack(t *testing.T) {
+	t.Helper()
+	wait(t, func() bool { _, err := s.call(t, "x.echo", `{}`); return err == nil })
+}
+
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func wantCode(t *testing.T, err error, want fault.Code) {
+	t.Helper()
+	if fault.CodeOf(err) != want {
+		t.Errorf("got %v, want code %q", err, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait until a condition holds; what is waited for happens in another process.
+func wait(t *testing.T, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(30 * time.Second); !holds(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it did not come to pass within 30 s")
+		}
+	}
+}

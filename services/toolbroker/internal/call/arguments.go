@@ -1,0 +1,49 @@
+package call
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/strictjson"
+)
+
+// arguments of a call that may be sent.
+type arguments struct {
+	// text is the object with its keys sorted and without white space: what is
+	// sent is what was checked.
+	text json.RawMessage
+	// digest tells this call from one of another tool or with other arguments.
+	digest string
+}
+
+// parseArguments decodes strictly: a key that comes twice, or twice in different
+// case, would let a check see one value and the tool another (CVE-2026-27896).
+func parseArguments(toolID string, raw []byte, tool Tool) (arguments, error) {
+	const op = "toolbroker.arguments"
+	var object map[string]any
+	err := strictjson.Unmarshal(raw, &object, strictjson.Options{MaxBytes: event.MaxArgumentsBytes, MaxDepth: event.MaxArgumentsDepth})
+	if err != nil {
+		detail := "arguments: not acceptable"
+		if e, ok := errors.AsType[*strictjson.Error](err); ok {
+			detail = "arguments" + e.Path + ": " + string(e.Kind)
+		}
+		return arguments{}, fault.New(fault.ToolArgumentsInvalid, op, fault.Detail(detail))
+	}
+	if err := tool.Check(object); err != nil {
+		return arguments{}, fault.New(fault.ToolArgumentsInvalid, op, fault.Detail(err.Error()))
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return arguments{}, fault.Wrap(err, fault.Internal, op)
+	}
+	h := sha256.New()
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(toolID))))
+	h.Write([]byte(toolID))
+	h.Write(text)
+	return arguments{text, "sha256:" + hex.EncodeToString(h.Sum(nil))}, nil
+}

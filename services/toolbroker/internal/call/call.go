@@ -1,0 +1,145 @@
+package call
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"cofferdam.dev/pkg/authz"
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/toolbroker/internal/project"
+)
+
+// kind of this effect in the ledger.
+const kind = "tool"
+
+// Config is what a Service needs.
+type Config struct {
+	Tools      Tools
+	Records    Records
+	Effects    Effects
+	Authorizer Authorizer
+	Logger     *slog.Logger
+}
+
+// Service calls tools. It is safe for concurrent use.
+type Service struct{ cfg Config }
+
+// New makes a Service.
+func New(cfg Config) *Service { return &Service{cfg} }
+
+// Request is a worker's wish.
+type Request struct {
+	// Grant says for which run, and under which idempotency key.
+	Grant fence.Grant
+	// Allowed are the exact tool ids of the capability.
+	Allowed []string
+	// ToolID is all that the worker says of what is to be called.
+	ToolID string
+	// ToolCallID is the call's name in the event log.
+	ToolCallID string
+	// Arguments are JSON text.
+	Arguments []byte
+}
+
+// Answer is the tool's answer.
+type Answer struct {
+	project.Result
+
+	// Replayed says that it was recorded by an earlier call with the same key.
+	Replayed bool
+}
+
+// Call calls a tool, at most once for the key of the grant in its run.
+//
+// Faults: tool_not_allowed (the capability does not name it), tool_unavailable,
+// tool_arguments_invalid, tool_denied (its subject may not use it, or not this
+// agent), and those of binding.Effects. A tool that fails is no fault: the answer
+// says so.
+func (s *Service) Call(ctx context.Context, req Request) (Answer, error) {
+	begin := time.Now()
+	a := audit{Request: req}
+	answer, err := s.call(ctx, req, &a)
+	a.write(ctx, s.cfg.Logger, answer, err, time.Since(begin))
+	return answer, err
+}
+
+func (s *Service) call(ctx context.Context, req Request, a *audit) (Answer, error) {
+	const op = "toolbroker.Call"
+	if !slices.Contains(req.Allowed, req.ToolID) {
+		return Answer{}, fault.New(fault.ToolNotAllowed, op)
+	}
+	tool, ok := s.cfg.Tools.Tool(req.ToolID)
+	if !ok {
+		return Answer{}, fault.New(fault.ToolUnavailable, op)
+	}
+	args, err := parseArguments(req.ToolID, req.Arguments, tool)
+	if err != nil {
+		return Answer{}, err
+	}
+	a.argsDigest = args.digest
+	if err := s.authorize(ctx, req); err != nil {
+		return Answer{}, err
+	}
+	a.allowed = true
+	out, err := s.cfg.Effects.Do(ctx, req.Grant, binding.Effect{
+		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: args.digest,
+		Repeatable: tool.Repeatable(), Limit: tool.Timeout(),
+	}, func(ctx context.Context) ([]byte, error) { return act(ctx, tool, args.text) })
+	if err != nil {
+		return Answer{}, err
+	}
+	result, err := decodeOutcome(out.Body)
+	if err != nil {
+		return Answer{}, fault.Wrap(err, fault.Internal, op)
+	}
+	return Answer{result, out.Replayed}, nil
+}
+
+// authorize asks for the committed subject, and not for anybody whom the worker
+// could name. Both questions are asked at once.
+func (s *Service) authorize(ctx context.Context, req Request) error {
+	const op = "toolbroker.authorize"
+	r, err := s.cfg.Records.Load(ctx, req.Grant.Envelope().BindingID)
+	switch {
+	case errors.Is(err, binding.ErrNotFound):
+		return fault.New(fault.StaleLease, op)
+	case err != nil:
+		return fault.Wrap(err, fault.DependencyUnavailable, op)
+	}
+	objects := []string{authz.ToolID(req.ToolID), authz.AgentID(r.Identity.AgentID)}
+	answers := make(chan error, len(objects))
+	for _, object := range objects {
+		go func() { answers <- s.cfg.Authorizer.Check(ctx, r.Identity.Subject, authz.CanInvoke, object) }()
+	}
+	var refused error
+	for range objects { // waits for both, so that none outlives the request
+		switch err := <-answers; {
+		case fault.Is(err, fault.AccessDenied):
+			refused = fault.Wrap(err, fault.ToolDenied, op)
+		case err != nil && refused == nil:
+			refused = err
+		}
+	}
+	return refused
+}
+
+// act makes the call. The row in the ledger is the permission for it.
+func act(ctx context.Context, tool Tool, arguments json.RawMessage) ([]byte, error) {
+	by, _ := binding.BeginBy(ctx)
+	result, err := tool.Call(ctx, arguments, by)
+	switch {
+	case errors.Is(err, ErrNotSent) && ctx.Err() != nil:
+		return nil, &binding.NotBegun{Err: ctx.Err()}
+	case errors.Is(err, ErrNotSent):
+		return nil, &binding.NotBegun{Err: fault.Wrap(err, fault.ToolUnavailable, "toolbroker.act", fault.SideEffects("none"))}
+	case err != nil:
+		return nil, err
+	}
+	return encodeOutcome(result)
+}

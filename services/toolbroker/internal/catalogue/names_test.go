@@ -1,0 +1,60 @@
+package catalogue_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"cofferdam.dev/services/toolbroker/internal/catalogue"
+)
+
+func TestOfferedNamesAre(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"fs.read_text_file":            "fs_read_text_file",
+		"fs.a":                         "fs_a",
+		"fs.a_b":                       "fs_a_b",
+		"gh.repos/list":                "gh_repos_list_" + suffix(t, "gh.repos/list"),
+		"gh.getUser":                   "gh_getuser_" + suffix(t, "gh.getUser"),
+		"fs_a.b":                       "fs_a_b_" + suffix(t, "fs_a.b"),
+		"a-b.c":                        "a_b_c_" + suffix(t, "a-b.c"),
+		"demo.a.b":                     "demo_a_b_" + suffix(t, "demo.a.b"),
+		"n." + strings.Repeat("x", 38): "n_" + strings.Repeat("x", 38),
+		"n." + strings.Repeat("x", 39): "n_" + strings.Repeat("x", 29) + "_" + suffix(t, "n."+strings.Repeat("x", 39)),
+	} {
+		if got := catalogue.OfferedName(id); got != want {
+			t.Errorf("%s: %q, want %q", id, got, want)
+		}
+	}
+	// Names are written into conversations: they must stay what they are.
+	if got := catalogue.OfferedName("gh.getUser"); got != "gh_getuser_d4oyiawv" {
+		t.Errorf("the suffix changed: %q", got)
+	}
+}
+
+func suffix(t *testing.T, id string) string {
+	t.Helper()
+	name := catalogue.OfferedName(id)
+	return name[len(name)-8:]
+}
+
+// One tool name with a dot made the provider refuse every tool (kolega-code 581),
+// and prefixes pushed names past 64 characters (vscode 243602).
+func FuzzOfferedNames(f *testing.F) {
+	f.Add("fs", "read_text_file", "fs", "readTextFile")
+	f.Add("fs_a", "b", "fs", "a_b")
+	f.Add("a", "b.c", "a", "b/c")
+	form, namespace, tool := regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`), regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`), regexp.MustCompile(`^[A-Za-z0-9._/-]{1,128}$`)
+	f.Fuzz(func(t *testing.T, ns1, name1, ns2, name2 string) {
+		if !namespace.MatchString(ns1) || !namespace.MatchString(ns2) || !tool.MatchString(name1) || !tool.MatchString(name2) {
+			return
+		}
+		a, b := catalogue.OfferedName(ns1+"."+name1), catalogue.OfferedName(ns2+"."+name2)
+		if !form.MatchString(a) {
+			t.Errorf("%s.%s is offered as %q", ns1, name1, a)
+		}
+		if (a == b) != (ns1 == ns2 && name1 == name2) {
+			t.Errorf("%s.%s and %s.%s are offered as %q and %q", ns1, name1, ns2, name2, a, b)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package catalogue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/strictjson"
+	"cofferdam.dev/services/toolbroker/internal/call"
+	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
+	"cofferdam.dev/services/toolbroker/internal/project"
+	"cofferdam.dev/services/toolbroker/internal/toolschema"
+)
+
+// Bounds of what a server says of a tool, in bytes.
+const (
+	maxTool        = 256 << 10
+	maxToolDepth   = 128
+	maxDescription = 4 << 10
+)
+
+// Tool is one tool that the operator allows. It implements call.Tool.
+type Tool struct {
+	id, name   string
+	offered    string
+	readOnly   bool
+	repeatable bool
+	timeout    time.Duration
+	server     *server
+
+	// definition is what the server said last; nil before it said anything.
+	definition atomic.Pointer[definition]
+}
+
+// definition is what a server says of a tool.
+type definition struct {
+	description string
+	schema      *toolschema.Schema
+}
+
+var _ call.Tool = (*Tool)(nil)
+
+func newTool(s *server, name string) *Tool {
+	o := s.cfg.ToolOptions[name]
+	id := toolID(s.cfg.Namespace, name)
+	t := &Tool{
+		id: id, name: name, offered: OfferedName(id), timeout: s.timeout, server: s,
+		readOnly: s.cfg.ReadOnly || o.ReadOnly,
+	}
+	t.repeatable = t.readOnly || o.Idempotent
+	return t
+}
+
+// Check implements call.Tool.
+func (t *Tool) Check(arguments map[string]any) error {
+	return t.definition.Load().schema.Check(arguments)
+}
+
+// Repeatable implements call.Tool.
+func (t *Tool) Repeatable() bool { return t.repeatable }
+
+// Timeout implements call.Tool.
+func (t *Tool) Timeout() time.Duration { return t.timeout }
+
+// Call implements call.Tool.
+func (t *Tool) Call(ctx context.Context, arguments json.RawMessage, by time.Time) (project.Result, error) {
+	live := t.server.offers(t)
+	if live == nil {
+		return project.Result{}, fmt.Errorf("%w: the server is away", call.ErrNotSent)
+	}
+	a, err := live.Call(ctx, t.name, arguments, by)
+	switch {
+	case errors.Is(err, mcpstdio.ErrNotSent):
+		return project.Result{}, fmt.Errorf("%w: %w", call.ErrNotSent, err)
+	case err != nil:
+		return project.Result{}, err
+	case a.Error != nil:
+		return project.RPCError(a.Error.Code, a.Error.Message, live.redact), nil //nolint:nilerr // the server answered: that is a result
+	default:
+		return project.Answer(a.Result, live.redact), nil
+	}
+}
+
+// define reads what a server says of a tool. Fields that do not concern us may be
+// anything.
+func define(raw json.RawMessage, redact project.Redactor) (name string, d *definition, err error) {
+	// Exact keys, and each once: what is decided on and what is shown must be one.
+	// Names in a schema may differ in case only, and text may hold what is cleaned
+	// below.
+	var fields map[string]json.RawMessage
+	o := strictjson.Options{MaxBytes: maxTool, MaxDepth: maxToolDepth, AllowCaseVariants: true, AllowControls: true}
+	if err := strictjson.Unmarshal(raw, &fields, o); err != nil {
+		return "", nil, err
+	}
+	if err := json.Unmarshal(fields["name"], &name); err != nil {
+		return "", nil, errors.New("a tool without a name")
+	}
+	var description string
+	if json.Unmarshal(fields["description"], &description) != nil {
+		description = ""
+	}
+	schema, err := toolschema.Compile(fields["inputSchema"])
+	if err != nil {
+		return name, nil, err
+	}
+	description = event.Truncate(event.SanitizeText(redact.Cut(description)), maxDescription)
+	return name, &definition{description, schema}, nil
+}

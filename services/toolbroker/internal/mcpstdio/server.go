@@ -1,0 +1,192 @@
+package mcpstdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"cofferdam.dev/pkg/process"
+)
+
+// Bounds of one server.
+const (
+	// maxMessage bounds one message of a server, in bytes; a larger one ends it.
+	maxMessage = 16 << 20
+	// writeTimeout is how long a server may leave a message unread; then it ends.
+	writeTimeout = 5 * time.Second
+	// exitGrace is how long a server may take to end after its input has ended,
+	// and again after SIGTERM.
+	exitGrace = time.Second
+	// stderrTail is how much of the end of a server's stderr is kept, in bytes.
+	stderrTail = 4 << 10
+)
+
+// Config says what to start.
+type Config struct {
+	// Command is the absolute path of the program and its arguments.
+	Command []string
+	// Env is the whole environment, "name=value" each.
+	Env []string
+	// ConnectTimeout bounds the negotiation.
+	ConnectTimeout time.Duration
+}
+
+// Server is a running server with which a session is negotiated. Its methods can
+// be called from any goroutine.
+type Server struct {
+	process *process.Process
+	session *mcp.ClientSession
+	tap     *tap
+	stdin   *input
+	stdout  *os.File
+	stderr  *tail
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup // requests that the SDK works on; begun under mu while not closed
+	watch  sync.WaitGroup
+
+	broke sync.Once
+	done  chan struct{}
+}
+
+// Start starts a server and negotiates a session. ctx bounds the start alone: the
+// server lives until Close, and not longer than this process.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if len(cfg.Command) == 0 {
+		return nil, errors.New("mcpstdio: no command")
+	}
+	s := &Server{stderr: &tail{most: stderrTail}, done: make(chan struct{})}
+	if err := s.spawn(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if err := s.connect(ctx, cfg.ConnectTimeout); err != nil {
+		return nil, errors.Join(fmt.Errorf("mcpstdio: negotiate: %w", err), s.end(0), s.stdout.Close(), s.failed())
+	}
+	s.watch.Go(func() { _ = s.session.Wait(); s.fail() }) // how it broke is the process's to say
+	s.watch.Go(func() { <-s.process.Done(); s.fail() })
+	return s, nil
+}
+
+// spawn starts the process with a pipe at either end.
+func (s *Server) spawn(ctx context.Context, cfg Config) error {
+	childIn, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	out, childOut, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, childIn.Close(), in.Close())
+	}
+	s.process, err = process.Start(context.WithoutCancel(ctx), process.Spec{
+		Path: cfg.Command[0], Args: cfg.Command[1:], Env: cfg.Env,
+		Dir:   "/", // never a folder of the broker's
+		Stdin: childIn, Stdout: childOut, Stderr: s.stderr,
+	})
+	err = errors.Join(err, childIn.Close(), childOut.Close())
+	if err != nil {
+		err = errors.Join(err, in.Close(), out.Close())
+		if s.process != nil {
+			err = errors.Join(err, s.process.Stop(0))
+		}
+		return err
+	}
+	s.stdin, s.stdout = &input{file: in, broken: s.kill}, out
+	return nil
+}
+
+// connect negotiates. This client offers neither roots (a server widens its
+// folders by them) nor sampling nor elicitation.
+func (s *Server) connect(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client := mcp.NewClient(&mcp.Implementation{Name: "cofferdam-toolbroker", Version: "1"}, &mcp.ClientOptions{
+		Capabilities: &mcp.ClientCapabilities{},
+		// A second tools/call is never the SDK's to send.
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+	})
+	var err error
+	s.session, err = client.Connect(ctx, transport{s}, nil)
+	return err
+}
+
+// transport is what the SDK opens: the pipes with the tap on them.
+type transport struct{ s *Server }
+
+func (t transport) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := (&mcp.IOTransport{Reader: t.s.stdout, Writer: t.s.stdin, MaxLineLength: maxMessage}).Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.s.tap = newTap(conn)
+	return t.s.tap, nil
+}
+
+// Done is closed when the server has ended or can no longer be spoken to.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Version is the protocol revision that was negotiated.
+func (s *Server) Version() string { return s.session.InitializeResult().ProtocolVersion }
+
+// Close ends the server: first by the end of its input, then by force. Requests
+// that are under way get no answer. It waits for everything that Start began.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	err := s.end(exitGrace)
+	// A process that left its group may hold the other end of the pipe.
+	_ = s.stdout.Close()
+	_ = s.session.Close() // says only that the pipes are closed
+	s.calls.Wait()
+	s.watch.Wait()
+	return err
+}
+
+// end ends the process.
+func (s *Server) end(grace time.Duration) error {
+	_ = s.stdin.Close() // the server may have gone first
+	if grace > 0 {
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-s.process.Done():
+		case <-t.C:
+		}
+	}
+	return s.process.Stop(grace)
+}
+
+// begin lets the SDK work on a request, unless the server is being closed.
+func (s *Server) begin(request func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.calls.Go(request)
+	}
+	return !s.closed
+}
+
+func (s *Server) kill() { _ = s.process.Stop(0) }
+
+func (s *Server) fail() { s.broke.Do(func() { close(s.done) }) }
+
+// failed says how the server ended and what it said last. It is for a start that
+// failed: there was no call, so nothing of a user's can be in it.
+func (s *Server) failed() error {
+	if text := s.stderr.String(); text != "" {
+		return errors.Join(s.process.Err(), &StderrError{text})
+	}
+	return s.process.Err()
+}
+
+// StderrError is what a server that did not start has written to its stderr.
+type StderrError struct{ Tail string }
+
+// Error quotes it.
+func (e *StderrError) Error() string { return "stderr ends: " + e.Tail }

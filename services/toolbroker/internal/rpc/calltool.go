@@ -1,0 +1,30 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"cofferdam.dev/pkg/fault"
+	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/services/toolbroker/internal/call"
+)
+
+// CallTool implements the RPC of this name.
+func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
+	grant, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	claims, ok := rpc.ClaimsFrom(ctx)
+	if !ok {
+		return nil, fault.Wrap(errors.New("no capability behind the door"), fault.Internal, "rpc.CallTool")
+	}
+	a, err := b.caller.Call(ctx, call.Request{
+		Grant: grant, Allowed: claims.Tools, ToolID: req.GetToolId(), ToolCallID: req.GetToolCallId(), Arguments: req.GetArguments(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &toolbrokerv1.CallToolResponse{Result: a.JSON, IsError: a.IsError, Truncated: a.Truncated, Replayed: a.Replayed}, nil
+}
