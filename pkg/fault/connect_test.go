@@ -63,12 +63,13 @@ func (f *failing) StartRun(_ context.Context, req *workerv1.StartRunRequest, str
 
 // wire keeps every byte that a server sent.
 type wire struct {
+	to   http.Transport
 	mu   sync.Mutex
 	seen bytes.Buffer
 }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := http.DefaultTransport.RoundTrip(r)
+	res, err := w.to.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -124,8 +125,8 @@ func TestRoundTripOverConnect(t *testing.T) {
 	connecthttp.Mount(mux, server)
 	h := httptest.NewServer(mux)
 	t.Cleanup(h.Close)
-	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections) //nolint:forcetypeassert // is one
 	seen := &wire{}
+	t.Cleanup(seen.to.CloseIdleConnections)
 	for name, tr := range map[string]connect.Transport{
 		"in process": connectinprocess.New(server),
 		"http":       connecthttp.NewTransport(&http.Client{Transport: seen}, h.URL, connecthttp.WithCompressors()),

@@ -65,8 +65,8 @@ func ReadHTTP(body []byte) (e *Error, ok bool) {
 	var doc struct {
 		Error *Safe `json:"error"`
 	}
-	if err := json.Unmarshal(body, &doc); err != nil || doc.Error == nil || !doc.Error.Code.Known() {
-		return nil, false
+	if json.Unmarshal(body, &doc) != nil || doc.Error == nil || !doc.Error.Code.Known() {
+		return nil, false //nolint:nilerr // another body is an answer, not a failure
 	}
 	return doc.Error.restore("remote"), true
 }

@@ -38,7 +38,9 @@ func cases() []struct {
 		{"generation 0", func(_ *fence.Committed, e *fence.Envelope) { e.Generation = 0 }, stale, stale},
 		{"generation 0 on both sides", func(c *fence.Committed, e *fence.Envelope) { c.Generation, e.Generation = 0, 0 }, stale, stale},
 		{"highest generation", func(_ *fence.Committed, e *fence.Envelope) { e.Generation = math.MaxUint32 }, stale, stale},
-		{"highest generation on both sides", func(c *fence.Committed, e *fence.Envelope) { c.Generation, e.Generation = math.MaxUint32, math.MaxUint32 }, ok, ok},
+		{"highest generation on both sides", func(c *fence.Committed, e *fence.Envelope) {
+			c.Generation, e.Generation = math.MaxUint32, math.MaxUint32
+		}, ok, ok},
 		{"lower epoch", func(_ *fence.Committed, e *fence.Envelope) { e.Epoch = 2 }, stale, stale},
 		{"higher epoch", func(_ *fence.Committed, e *fence.Envelope) { e.Epoch = 4 }, stale, stale},
 		{"epoch and generation swapped", func(_ *fence.Committed, e *fence.Envelope) { e.Epoch, e.Generation = 5, 3 }, stale, stale},
@@ -56,7 +58,9 @@ func cases() []struct {
 		{"run's deadline now", func(c *fence.Committed, _ *fence.Envelope) { c.RunDeadline = now }, late, ok},
 		{"run's deadline in a moment", func(c *fence.Committed, _ *fence.Envelope) { c.RunDeadline = now.Add(1) }, ok, ok},
 		{"stale and late", func(_ *fence.Committed, e *fence.Envelope) { e.Generation, e.Deadline = 4, now }, stale, stale},
-		{"other request, key, trace", func(_ *fence.Committed, e *fence.Envelope) { e.RequestID, e.IdempotencyKey, e.Traceparent = "x", "y", "z" }, ok, ok},
+		{"other request, key, trace", func(_ *fence.Committed, e *fence.Envelope) {
+			e.RequestID, e.IdempotencyKey, e.Traceparent = "x", "y", "z"
+		}, ok, ok},
 		{"other owner and instance", func(c *fence.Committed, _ *fence.Envelope) { c.Owner, c.Instance = "other", "other" }, ok, ok},
 	}
 }

@@ -20,13 +20,13 @@ func TestAdmit(t *testing.T) {
 		s, e := committed(), envelope()
 		c.change(&s, &e)
 		g := fence.NewGuard(fencetest.NewReader(s), clock)
-		for want, admit := range map[fault.Code]func(context.Context, fence.Envelope) (fence.Grant, error){c.run: g.Admit, c.lease: g.AdmitLease} {
-			grant, err := admit(t.Context(), e)
-			if c.run == c.lease {
-				want = c.run
-			}
-			if got := fault.CodeOf(err); got != want {
-				t.Errorf("%s: %q, want %q", c.what, got, want)
+		for _, a := range []struct {
+			admit func(context.Context, fence.Envelope) (fence.Grant, error)
+			want  fault.Code
+		}{{g.Admit, c.run}, {g.AdmitLease, c.lease}} {
+			grant, err := a.admit(t.Context(), e)
+			if got := fault.CodeOf(err); got != a.want {
+				t.Errorf("%s: %q, want %q", c.what, got, a.want)
 			}
 			if verr := grant.Validate(); (verr == nil) != (err == nil) {
 				t.Errorf("%s: the grant is %v beside %v", c.what, verr, err)

@@ -22,7 +22,7 @@ func finish(ctx context.Context, logger *slog.Logger, procedure string, err erro
 	if e.Code() == fault.Cancelled && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		e = fault.Wrap(err, fault.DeadlineExceeded, procedure)
 	}
-	switch e.Code() { //nolint:exhaustive // the other codes say all there is to say
+	switch e.Code() {
 	case fault.Internal, fault.DependencyUnavailable, fault.PersistenceFailed, fault.ThreadDurabilityUncertain, fault.ToolOutcomeUnknown:
 		logger.ErrorContext(ctx, "request failed", "procedure", procedure, "incident_id", e.Incident(), "error", e.Error())
 	default:

@@ -87,7 +87,7 @@ func received(err error) error {
 	if !errors.As(err, &ce) {
 		return fault.From(err, "rpc.Receive")
 	}
-	switch ce.Code() { //nolint:exhaustive // the transport makes only these of a request
+	switch ce.Code() {
 	case connect.CodeResourceExhausted:
 		return fault.Wrap(err, fault.RequestTooLarge, "rpc.Receive")
 	case connect.CodeInvalidArgument:

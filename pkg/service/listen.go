@@ -67,7 +67,7 @@ func inherited(number string) (net.Listener, error) {
 		return nil, err
 	}
 	syscall.CloseOnExec(fd) // what this process starts must not have it
-	f := os.NewFile(uintptr(fd), "listener") //nolint:gosec // parseListen bounds it
+	f := os.NewFile(uintptr(fd), "listener")
 	if f == nil {
 		return nil, fmt.Errorf("descriptor %d is not open", fd)
 	}

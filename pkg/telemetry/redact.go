@@ -93,7 +93,6 @@ func (s redacted) Status() sdktrace.Status {
 	return sdktrace.Status{Code: s.ReadOnlySpan.Status().Code}
 }
 
-
 // outageLogEvery is how often an outage of the collector is logged.
 const outageLogEvery = time.Minute
 
