@@ -41,6 +41,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request, p Policy, h h
 	ctx, until, stop := withLateDeadline(withCall(ctx, c))
 	defer stop()
 	c.until = until
+	conn := connFrom(ctx)
+	defer conn.endWith(ctx)()
 	if p.Fence != NoFence {
 		env, err := DecodeEnvelope(r.Header.Get(EnvelopeHeader))
 		if err != nil {
@@ -52,7 +54,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request, p Policy, h h
 		}
 	}
 	r = r.WithContext(ctx)
-	r.Body = http.MaxBytesReader(w, r.Body, int64(p.maxBytes()))
+	r.Body = arriving{http.MaxBytesReader(w, r.Body, int64(p.maxBytes())), conn}
 	defer func() {
 		v := recover()
 		if v == nil {

@@ -29,12 +29,15 @@ type fenced struct {
 	validate protovalidate.Validator
 	// until ends the handler's context at a time.
 	until func(time.Time)
+	// arrived lifts the bound on the first message.
+	arrived func()
 }
 
 func (s *fenced) Receive(msg any) error {
 	if err := s.ServerStream.Receive(msg); err != nil {
 		return received(err)
 	}
+	s.arrived()
 	m, ok := msg.(proto.Message)
 	if !ok {
 		return fault.Wrap(errors.New("message is not protobuf"), fault.Internal, "rpc.Receive")

@@ -100,7 +100,7 @@ func (s *Server) Handler() (http.Handler, error) {
 		connecthttp.WithConditionalOptions(func(spec connect.Spec) []connecthttp.Option {
 			return []connecthttp.Option{connecthttp.WithReadMaxBytes(s.policies[spec.Procedure].maxBytes())}
 		}))
-	return s.mux, nil
+	return unblockable(s.mux, firstMessage), nil
 }
 
 // outermost checks peer and capability before anything is decoded, and makes
@@ -138,9 +138,11 @@ func (s *Server) fence(next connect.ServerFunc) connect.ServerFunc {
 	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
 		ctx, until, stop := withLateDeadline(ctx)
 		defer stop()
+		conn := connFrom(ctx)
+		defer conn.endWith(ctx)()
 		err := next(ctx, spec, &fenced{
 			ServerStream: stream, ctx: ctx, door: s.door, policy: s.policies[spec.Procedure],
-			call: callFrom(ctx), validate: s.validate, until: until,
+			call: callFrom(ctx), validate: s.validate, until: until, arrived: conn.arrived,
 		})
 		if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && fault.Is(fault.From(err, spec.Procedure), fault.Cancelled) {
 			return fault.Wrap(err, fault.DeadlineExceeded, spec.Procedure)

@@ -30,8 +30,8 @@
 //
 // Without Caller the caller is the sandbox of the lease. A procedure that the
 // control plane calls as itself sets Caller to ServiceID("controlplane") and no
-// Audience; its token rows are then listed as not applicable. Others are identities that the listener lets in for another
-// procedure of the same service.
+// Audience; its token rows are then listed as not applicable. Others are
+// identities that the listener lets in for another procedure of the same service.
 //
 // # What a row asserts
 //

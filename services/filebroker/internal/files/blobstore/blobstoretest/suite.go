@@ -1,0 +1,165 @@
+// Package blobstoretest has the suite that every back end of the blob store must
+// pass.
+package blobstoretest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"cofferdam.dev/services/filebroker/internal/files"
+)
+
+const key = "objects/digest/obj_1"
+
+// test is one case on one store.
+type test struct {
+	*testing.T
+	files.Blobs
+}
+
+// Run runs the suite. open gives an empty store for each case.
+func Run(t *testing.T, open func(t *testing.T) files.Blobs) {
+	t.Helper()
+	for name, f := range map[string]func(test){
+		"what is not there":                missing,
+		"committed comes back":             committed,
+		"empty":                            empty,
+		"not there before commit":          beforeCommit,
+		"aborted is not there":             aborted,
+		"context ended before the commit":  ended,
+		"one does not hide behind another": apart,
+		"deleted is not there":             deleted,
+	} {
+		t.Run(name, func(t *testing.T) { f(test{t, open(t)}) })
+	}
+}
+
+func (t test) write(key string, parts ...[]byte) {
+	t.Helper()
+	w := t.create(t.Context(), key)
+	for _, p := range parts {
+		if _, err := w.Write(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (t test) create(ctx context.Context, key string) files.BlobWriter {
+	t.Helper()
+	w, err := t.Create(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (t test) read() []byte {
+	t.Helper()
+	r, err := t.Open(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func (t test) absent(key string) {
+	t.Helper()
+	r, err := t.Open(t.Context(), key)
+	if err == nil {
+		_ = r.Close()
+	}
+	if !errors.Is(err, files.ErrNoBlob) {
+		t.Errorf("%s: got %v, want ErrNoBlob", key, err)
+	}
+}
+
+func missing(t test) {
+	t.absent(key)
+	if err := t.Delete(t.Context(), key); err != nil {
+		t.Error(err)
+	}
+}
+
+func committed(t test) {
+	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	t.write(key, []byte("a"), large, nil, []byte("z"))
+	want := append(append([]byte("a"), large...), 'z')
+	if got := t.read(); !bytes.Equal(got, want) {
+		t.Errorf("%d bytes came back otherwise, as %d", len(want), len(got))
+	}
+}
+
+func empty(t test) {
+	t.write(key)
+	if got := t.read(); len(got) != 0 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func beforeCommit(t test) {
+	w := t.create(t.Context(), key)
+	if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	t.absent(key)
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := t.read(); len(got) != 1<<20 {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func aborted(t test) {
+	w := t.create(t.Context(), key)
+	if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Error(err)
+	}
+	t.absent(key)
+}
+
+func ended(t test) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := t.create(ctx, key)
+	if _, err := w.Write([]byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := w.Commit(); err == nil {
+		t.Error("it was committed")
+	}
+	t.absent(key)
+}
+
+func apart(t test) {
+	t.write(key, []byte("one"))
+	t.write(key+"2", []byte("two"))
+	t.absent("objects/digest")
+	t.absent("objects/digest/obj_")
+	if got := t.read(); string(got) != "one" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func deleted(t test) {
+	t.write(key, []byte("content"))
+	for range 2 {
+		if err := t.Delete(t.Context(), key); err != nil {
+			t.Error(err)
+		}
+	}
+	t.absent(key)
+}

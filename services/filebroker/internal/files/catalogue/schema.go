@@ -1,0 +1,40 @@
+package catalogue
+
+// migrations of the tables, which all begin with file_. Times are Unix
+// microseconds.
+var migrations = []string{`
+CREATE TABLE file_objects (
+	id           TEXT PRIMARY KEY,
+	binding_id   TEXT NOT NULL,
+	epoch        INTEGER NOT NULL,
+	run_id       TEXT NOT NULL,
+	size         INTEGER NOT NULL,
+	sha256       BLOB NOT NULL,
+	mime         TEXT NOT NULL,
+	name         TEXT NOT NULL,
+	visible      INTEGER NOT NULL DEFAULT 0,
+	staged_until INTEGER NOT NULL -- until then it counts although it is not visible
+) STRICT;
+CREATE INDEX file_objects_by_binding ON file_objects (binding_id);
+CREATE TABLE file_completions (
+	slot        TEXT PRIMARY KEY,
+	key         TEXT NOT NULL,
+	args_digest TEXT NOT NULL,
+	object_id   TEXT NOT NULL
+) STRICT;
+CREATE TABLE file_handles (
+	id          TEXT PRIMARY KEY,
+	binding_id  TEXT NOT NULL,
+	epoch       INTEGER NOT NULL,
+	generation  INTEGER NOT NULL,
+	run_id      TEXT NOT NULL,
+	direction   TEXT NOT NULL,
+	object_id   TEXT NOT NULL,
+	max_bytes   INTEGER NOT NULL,
+	expires_at  INTEGER NOT NULL,
+	issue       TEXT NOT NULL UNIQUE,
+	args_digest TEXT NOT NULL,
+	confirmed   INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX file_handles_by_run ON file_handles (binding_id, epoch, run_id);
+`}

@@ -1,0 +1,151 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"time"
+)
+
+// Bounds of files.
+const (
+	// MaxObjectBytes bounds one object.
+	MaxObjectBytes = 64 << 20
+	// MaxChunkBytes bounds one part of an object on the wire.
+	MaxChunkBytes = 256 << 10
+	// MaxObjects bounds the objects of one binding.
+	MaxObjects = 4096
+	// MaxHandlesPerRun bounds the handles that one run may be given.
+	MaxHandlesPerRun = 256
+)
+
+// Errors of the stores. Everything else is a failure of the store, whose outcome
+// may be unknown.
+var (
+	// ErrNoObject says that there is no such object, or that it is not visible.
+	ErrNoObject = errors.New("files: no such object")
+	// ErrNoHandle says that there is no such handle, or that it was never
+	// confirmed.
+	ErrNoHandle = errors.New("files: no such handle")
+	// ErrNoCompletion says that nothing was completed there yet.
+	ErrNoCompletion = errors.New("files: nothing was completed")
+	// ErrQuota says that the binding has no room for the object.
+	ErrQuota = errors.New("files: the quota of the binding is used up")
+	// ErrFull says that the run has as many handles as it may.
+	ErrFull = errors.New("files: the run has too many handles")
+	// ErrNoBlob says that there is no such blob.
+	ErrNoBlob = errors.New("files: no such blob")
+)
+
+// Info describes a file.
+type Info struct {
+	// Size in bytes.
+	Size   int64
+	SHA256 [sha256.Size]byte
+	MIME   string
+	// Name is for display only; see [CleanName].
+	Name string
+}
+
+// Object is one stored file. It belongs to the conversation, so that a later
+// lease of it may be given a handle for it.
+type Object struct {
+	// ID is random and tells nothing.
+	ID        string
+	BindingID string
+	Epoch     uint32
+	// RunID of the run that it came with.
+	RunID string
+	Info  Info
+}
+
+// Quota is what one binding may keep. What was staged counts until its time is
+// over, so that what a crash left behind does not count for ever.
+type Quota struct {
+	Bytes   int64
+	Objects int
+	// Now is the moment at which the question is asked.
+	Now time.Time
+}
+
+// Completion is the one object that took a slot: an upload handle, or the key of
+// a put. Of several attempts one completes.
+type Completion struct {
+	Slot string
+	// Key is the idempotency key of the attempt that took it, and ArgsDigest tells
+	// the same request from another one under it.
+	Key, ArgsDigest string
+	ObjectID        string
+}
+
+// Objects is the catalogue of objects. Its methods are safe for concurrent use,
+// also from several processes, and end with their context.
+type Objects interface {
+	// StageObject reserves room for an object that nobody can see yet, until the
+	// given time. ErrQuota.
+	StageObject(ctx context.Context, o Object, until time.Time, q Quota) error
+	// Complete makes the staged object of c visible where nothing has taken the
+	// slot, in one atomic step, and gives the completion that stands afterwards:
+	// compare its ObjectID with one's own. ErrNoObject where the slot is free and
+	// the object is not staged any more.
+	Complete(ctx context.Context, c Completion) (stands Completion, err error)
+	// Completed gives the completion of a slot, or ErrNoCompletion.
+	Completed(ctx context.Context, slot string) (Completion, error)
+	// DropObject removes an object that is staged, and leaves a visible one alone.
+	// dropped says whether it removed one.
+	DropObject(ctx context.Context, id string) (dropped bool, err error)
+	// Object gives a visible object, or ErrNoObject.
+	Object(ctx context.Context, id string) (Object, error)
+}
+
+// Direction is what a handle allows.
+type Direction string
+
+// The two directions.
+const (
+	DirectionDownload Direction = "download"
+	DirectionUpload   Direction = "upload"
+)
+
+// Handle lets one run, under one generation, read one object or make one upload.
+type Handle struct {
+	// ID is random and unguessable; it is the handle.
+	ID         string
+	BindingID  string
+	Epoch      uint32
+	Generation uint32
+	RunID      string
+	Direction  Direction
+	// ObjectID of a download.
+	ObjectID string
+	// MaxBytes of an upload.
+	MaxBytes int64
+	// ExpiresAt is never after the deadline of the run.
+	ExpiresAt time.Time
+	// Issue is the same for a repeat of the request that made the handle, and
+	// ArgsDigest tells it from another request under its key.
+	Issue, ArgsDigest string
+}
+
+// Handles is the catalogue of handles. Like a snapshot of thread state a handle
+// is written in two steps, with a look at committed state between them. Its
+// methods are safe for concurrent use, also from several processes, and end with
+// their context.
+type Handles interface {
+	// StageHandle keeps a handle that opens nothing yet where none of its Issue
+	// stands, and gives the one that stands afterwards. ErrFull where the run has
+	// most handles.
+	StageHandle(ctx context.Context, h Handle, most int) (stands Handle, err error)
+	// ConfirmHandle makes a staged handle open. A repeat is harmless. ErrNoHandle.
+	ConfirmHandle(ctx context.Context, id string) error
+	// DropHandle removes a handle that was not confirmed. A repeat is harmless.
+	DropHandle(ctx context.Context, id string) error
+	// Handle gives a confirmed handle, or ErrNoHandle.
+	Handle(ctx context.Context, id string) (Handle, error)
+}
+
+// Catalogue knows every object and handle.
+type Catalogue interface {
+	Objects
+	Handles
+}

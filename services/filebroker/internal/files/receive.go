@@ -1,0 +1,136 @@
+package files
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/filebroker/internal/digest"
+)
+
+// dropBound is how long removing what did not become visible may take, also
+// after the caller has gone.
+const dropBound = 5 * time.Second
+
+// Parts gives the content of a file, part by part, and io.EOF after the last.
+type Parts func() ([]byte, error)
+
+// staged is an object on its way in.
+type staged struct {
+	s      *Service
+	object Object
+}
+
+// stage reserves room, and stores the content where nobody can see it. What it
+// leaves in an error's case, nobody can see either.
+func (s *Service) stage(ctx context.Context, e fence.Envelope, info Info, parts Parts) (staged, error) {
+	o := Object{ID: "obj_" + rand.Text(), BindingID: e.BindingID, Epoch: e.Epoch, RunID: e.RunID, Info: info}
+	quota := Quota{Bytes: s.quota, Objects: MaxObjects, Now: s.now()}
+	switch err := s.catalogue.StageObject(ctx, o, e.Deadline, quota); {
+	case errors.Is(err, ErrQuota):
+		return staged{}, fault.New(fault.Capacity, "files.stage", fault.Detail("quota: the files of this conversation use it up"))
+	case err != nil:
+		return staged{}, failed(ctx, err, "files.stage")
+	}
+	st := staged{s: s, object: o}
+	if err := s.store(ctx, o, parts); err != nil {
+		st.drop(ctx)
+		return staged{}, err
+	}
+	return st, nil
+}
+
+// store writes the content, and keeps it only if it is what was announced.
+func (s *Service) store(ctx context.Context, o Object, parts Parts) error {
+	w, err := s.blobs.Create(ctx, o.blobKey())
+	if err != nil {
+		return failed(ctx, err, "files.store")
+	}
+	if err := receive(ctx, w, o.Info, parts); err != nil {
+		if aerr := w.Abort(); aerr != nil {
+			s.logger.WarnContext(ctx, "an incomplete blob was left behind", "error", aerr.Error())
+		}
+		return err
+	}
+	if err := w.Commit(); err != nil {
+		return failed(ctx, err, "files.store")
+	}
+	return nil
+}
+
+// receive copies the content to w and checks size and digest.
+func receive(ctx context.Context, w io.Writer, info Info, parts Parts) error {
+	const op = "files.receive"
+	sum, size := sha256.New(), int64(0)
+	for {
+		chunk, err := parts()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return interrupted(ctx, err, op)
+		}
+		size += int64(len(chunk))
+		if len(chunk) > MaxChunkBytes || size > info.Size {
+			return fault.New(fault.RequestTooLarge, op, fault.Detail("chunk: more than was announced"))
+		}
+		sum.Write(chunk)
+		if _, err := w.Write(chunk); err != nil {
+			return failed(ctx, err, op)
+		}
+	}
+	switch {
+	case size < info.Size:
+		return fault.New(fault.InvalidRequest, op, fault.Detail("chunk: less than was announced"))
+	case [sha256.Size]byte(sum.Sum(nil)) != info.SHA256:
+		return fault.New(fault.InvalidRequest, op, fault.Detail("info.sha256: not that of the content"))
+	}
+	return nil
+}
+
+// interrupted is the fault of a stream that did not come to its end. When the
+// time of the request is over, that is the reason, whatever broke first.
+func interrupted(ctx context.Context, err error, op string) error {
+	if ctx.Err() != nil {
+		return fault.From(context.Cause(ctx), op)
+	}
+	return fault.From(err, op)
+}
+
+// drop removes what did not become visible: first the entry, which decides, and
+// the blob only if that was still staged. What is dropped can become visible no
+// more, and what became visible stays.
+func (st staged) drop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropBound)
+	defer cancel()
+	dropped, err := st.s.catalogue.DropObject(ctx, st.object.ID)
+	if err == nil && dropped {
+		err = st.s.blobs.Delete(ctx, st.object.blobKey())
+	}
+	if err != nil {
+		st.s.logger.WarnContext(ctx, "an object that did not become visible was left behind", "error", err.Error())
+	}
+}
+
+// argsDigest tells a file from another one.
+func (i Info) argsDigest(where string) string {
+	return digest.Of(where, string(i.SHA256[:]), i.MIME, i.Name, strconv.FormatInt(i.Size, 10))
+}
+
+// clean checks what the schema cannot, and makes the name a display name.
+func (i Info) clean(most int64) (Info, error) {
+	switch {
+	case i.Size < 0:
+		return i, fault.New(fault.InvalidRequest, "files.info", fault.Detail("info.size: not negative"))
+	case i.Size > min(most, MaxObjectBytes):
+		return i, fault.New(fault.RequestTooLarge, "files.info", fault.Detail("info.size: more than the handle or the service allows"))
+	}
+	i.Name = CleanName(i.Name)
+	return i, nil
+}

@@ -1,0 +1,96 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fence"
+	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
+	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	pkgrpc "cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/rpc/rpctest"
+)
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+func doors() map[string]rpctest.Door {
+	own := rpctest.Door{
+		Caller: rpctest.ServiceID("controlplane"), Others: []spiffeid.ID{rpctest.SandboxID()},
+		Fence: pkgrpc.RunFence, Changes: true,
+		Open: func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+			t.Helper()
+			o := open(t, s, quotaOfTests)
+			svc := o.served()
+			svc.BeforeWrite = o.hooks.BeforeWrite // its write is not one of the record
+			return svc
+		},
+	}
+	putObject := own
+	putObject.Procedure = filebrokerv1connect.FileBrokerServicePutObjectProcedure
+	putObject.Streaming = true
+	putObject.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := put(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), e, info("content"), "content")
+		return err
+	}
+	issueHandle := own
+	issueHandle.Procedure = filebrokerv1connect.FileBrokerServiceIssueHandleProcedure
+	issueHandle.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := filebrokerv1connect.NewFileBrokerServiceClient(c.RPC).IssueHandle(ctx, issue(e, filebrokerv1.Direction_DIRECTION_UPLOAD, "", 10, time.Now().Add(time.Minute)))
+		return err
+	}
+
+	var handle string
+	sandbox := rpctest.Door{
+		Others: []spiffeid.ID{rpctest.ServiceID("controlplane")}, Audience: capability.FileBroker, Fence: pkgrpc.RunFence, Streaming: true,
+		Scope: func(c *capability.Claims) { c.Handles = []string{handle} },
+	}
+	uploadFile := sandbox
+	uploadFile.Procedure = filebrokerv1connect.FileBrokerServiceUploadProcedure
+	uploadFile.Changes = true
+	uploadFile.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+		t.Helper()
+		o := open(t, s, quotaOfTests)
+		handle = dial(t, o).uploadHandle(t, 100)
+		return o.served()
+	}
+	uploadFile.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := upload(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), e, handle, info("content"), "content")
+		return err
+	}
+	downloadFile := sandbox
+	downloadFile.Procedure = filebrokerv1connect.FileBrokerServiceDownloadProcedure
+	downloadFile.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+		t.Helper()
+		o := open(t, s, quotaOfTests)
+		x := dial(t, o)
+		handle = x.downloadHandle(t, x.object(t, "content"))
+		return o.served()
+	}
+	downloadFile.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, content, err := download(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), e, handle)
+		if err == nil && string(content) != "content" {
+			err = errors.New("other content came")
+		}
+		return err
+	}
+	return map[string]rpctest.Door{"put": putObject, "issue": issueHandle, "upload": uploadFile, "download": downloadFile}
+}
+
+func TestDoor(t *testing.T) {
+	for _, d := range doors() {
+		d.Run(t)
+	}
+}
+
+// TestLeaseReplacedBetweenAdmissionAndWrite is the fence test of this service.
+func TestLeaseReplacedBetweenAdmissionAndWrite(t *testing.T) {
+	for _, name := range []string{"put", "issue", "upload"} {
+		doors()[name].Race(t)
+	}
+}

@@ -1,0 +1,41 @@
+package rpc
+
+import (
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/services/filebroker/internal/files"
+)
+
+// wireOverhead is what a message may have besides its chunk.
+const wireOverhead = 64 << 10
+
+// Callers may open a connection: the control plane and sandboxes, and nobody
+// else.
+func Callers(td spiffeid.TrustDomain) identity.AllowList {
+	return append(controlPlane(td), sandboxes(td)...)
+}
+
+func controlPlane(td spiffeid.TrustDomain) identity.AllowList {
+	return identity.AllowList{identity.Exactly(identity.Service(td, "controlplane"))}
+}
+
+func sandboxes(td spiffeid.TrustDomain) identity.AllowList {
+	return identity.AllowList{identity.AnySandbox(td)}
+}
+
+// Policies of every procedure. The control plane stores and issues as itself; a
+// sandbox moves files with a capability that lists its handles. Neither may do
+// what the other does.
+func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
+	const part = files.MaxChunkBytes + wireOverhead
+	return map[string]rpc.Policy{
+		filebrokerv1connect.FileBrokerServicePutObjectProcedure:   {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: part},
+		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: wireOverhead},
+		filebrokerv1connect.FileBrokerServiceDownloadProcedure:    {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: wireOverhead},
+		filebrokerv1connect.FileBrokerServiceUploadProcedure:      {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: part},
+	}
+}

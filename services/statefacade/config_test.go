@@ -1,0 +1,58 @@
+package statefacade
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cofferdam.dev/pkg/service"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestHelp(t *testing.T) {
+	var help bytes.Buffer
+	if err := service.Parse("statefacade", []string{"-help"}, nil, &Config{}, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "help.golden")
+	if *update {
+		must(t, os.WriteFile(golden, help.Bytes(), 0o600))
+	}
+	want, err := os.ReadFile(golden)
+	must(t, err)
+	if help.String() != string(want) {
+		t.Errorf("-help is\n%s\nand %s says\n%s", help.String(), golden, want)
+	}
+}
+
+func right() []string {
+	return []string{
+		"-listen", "127.0.0.1:0", "-trust-domain", "example.org", "-workload-api", "unix:///run/workload.sock",
+		"-store", "bindings.db", "-state-store", "state.db", "-capability-url", "https://127.0.0.1:1",
+		"-capability-id", "spiffe://example.org/svc/capability", "-issuer", "https://issuer.example",
+	}
+}
+
+func TestConfig(t *testing.T) {
+	must(t, service.Parse("statefacade", right(), nil, &Config{}, io.Discard))
+	for _, name := range []string{"store", "state-store", "capability-url", "capability-id", "issuer"} {
+		t.Run(name, func(t *testing.T) {
+			var args []string
+			for i := 0; i < len(right()); i += 2 {
+				if right()[i] != "-"+name {
+					args = append(args, right()[i], right()[i+1])
+				}
+			}
+			err := service.Parse("statefacade", args, nil, &Config{}, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), "--"+name) {
+				t.Errorf("without it: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,28 @@
+package rpc
+
+import (
+	"context"
+
+	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
+	"cofferdam.dev/services/statefacade/internal/memory"
+)
+
+// Put implements the RPC of this name.
+func (m *memoryService) Put(ctx context.Context, req *memoryv1.PutRequest) (*memoryv1.PutResponse, error) {
+	c, err := callerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := m.domain.Put(ctx, c, memory.Put{
+		Scope:       scopeFrom(req.GetScope()),
+		Key:         req.GetKey(),
+		Kind:        kindFrom(req.GetKind()),
+		ContentType: req.GetContentType(),
+		Content:     req.GetContent(),
+		Expected:    req.ExpectedRevision,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &memoryv1.PutResponse{Revision: stored.Revision, Replayed: stored.Replayed}, nil
+}

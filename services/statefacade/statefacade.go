@@ -1,0 +1,134 @@
+// Package statefacade is the service that keeps thread state and memory outside
+// of sandboxes: two RPC services with two audiences in one process.
+package statefacade
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/statefacade/internal/memory"
+	"cofferdam.dev/services/statefacade/internal/memory/memorystore"
+	"cofferdam.dev/services/statefacade/internal/rpc"
+	"cofferdam.dev/services/statefacade/internal/threadstate"
+	"cofferdam.dev/services/statefacade/internal/threadstate/snapshotstore"
+)
+
+// Deps are what a test replaces.
+type Deps struct {
+	// Backend of the committed records; nil opens Config.Store.
+	Backend binding.Backend
+	// Keys of capabilities; nil asks the capability service.
+	Keys capability.Keys
+}
+
+// Service is a state facade.
+type Service struct {
+	rt      *service.Runtime
+	handler http.Handler
+	closers []func() error
+}
+
+// New opens the stores. What it opened is closed by Close, or here where it
+// fails.
+func New(ctx context.Context, cfg *Config, rt *service.Runtime, deps Deps) (*Service, error) {
+	s := &Service{rt: rt}
+	if err := s.open(ctx, cfg, deps); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
+	backend, err := s.backend(ctx, cfg, deps)
+	if err != nil {
+		return err
+	}
+	snapshots, err := snapshotstore.OpenSQLite(ctx, cfg.StateStore)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, snapshots.Close)
+	memories, err := memorystore.OpenSQLite(ctx, cfg.StateStore)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, memories.Close)
+	s.rt.AddCheck("binding-store", func(ctx context.Context) error {
+		if _, err := backend.Committed(ctx, "readiness"); !errors.Is(err, binding.ErrNotFound) {
+			return err
+		}
+		return nil
+	})
+	s.rt.AddCheck("snapshot-store", snapshots.Check)
+	s.rt.AddCheck("memory-store", memories.Check)
+	verifier, err := s.verifier(cfg, deps)
+	if err != nil {
+		return err
+	}
+
+	writer := binding.NewWriter(backend, time.Now)
+	s.handler, err = rpc.NewHandler(rpc.Config{
+		TrustDomain: s.rt.TrustDomain,
+		Logger:      s.rt.Logger,
+		Verifier:    verifier,
+		Guard:       fence.NewGuard(writer, time.Now),
+		Telemetry:   s.rt.Telemetry,
+		ThreadState: threadstate.New(writer, snapshots, s.rt.Logger, time.Now),
+		Memory:      memory.New(backend, binding.NewEffects(writer), memories, time.Now),
+	})
+	return err
+}
+
+func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.Backend, error) {
+	if deps.Backend != nil {
+		return deps.Backend, nil
+	}
+	store, err := sqlitestore.Open(ctx, cfg.Store)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, store.Close)
+	return store, nil
+}
+
+func (s *Service) verifier(cfg *Config, deps Deps) (*capability.Verifier, error) {
+	keys := deps.Keys
+	if keys == nil {
+		ep, err := cfg.capability()
+		if err != nil {
+			return nil, err
+		}
+		client := ep.HTTPClient(s.rt.Source)
+		remote := capability.NewRemoteKeys(client, ep.BaseURL()+capability.JWKSPath)
+		s.closers = append(s.closers, func() error { client.CloseIdleConnections(); return nil }, remote.Close)
+		keys = remote
+	}
+	return capability.NewVerifier(capability.Config{Issuer: cfg.Issuer, Keys: keys})
+}
+
+// Handler serves both RPC services.
+func (s *Service) Handler() http.Handler { return s.handler }
+
+// Run serves until ctx ends, and then closes the service.
+func (s *Service) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain))
+}
+
+// Close closes what New opened, the last first. It can be repeated.
+func (s *Service) Close() error {
+	var errs []error
+	for len(s.closers) > 0 {
+		last := len(s.closers) - 1
+		errs = append(errs, s.closers[last]())
+		s.closers = s.closers[:last]
+	}
+	return errors.Join(errs...)
+}
