@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"cofferdam.dev/services/filebroker/internal/files"
-	"cofferdam.dev/services/filebroker/internal/sqlstore"
+	"cofferdam.dev/pkg/sqlstore"
 )
 
 // SQLite keeps the catalogue in one SQLite file.

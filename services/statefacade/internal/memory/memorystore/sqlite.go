@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"cofferdam.dev/services/statefacade/internal/memory"
-	"cofferdam.dev/services/statefacade/internal/sqlstore"
+	"cofferdam.dev/pkg/sqlstore"
 )
 
 // migrations of the tables, which all begin with memory_.

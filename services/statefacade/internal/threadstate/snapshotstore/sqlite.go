@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"cofferdam.dev/services/statefacade/internal/sqlstore"
+	"cofferdam.dev/pkg/sqlstore"
 	"cofferdam.dev/services/statefacade/internal/threadstate"
 )
 

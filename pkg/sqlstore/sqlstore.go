@@ -1,6 +1,6 @@
-// Package sqlstore opens the SQLite files of this service, all with the same
+// Package sqlstore opens the SQLite files of the services, all with the same
 // durability and the same bounds. The tables of several components, also of
-// other services and of the binding store, may share one file.
+// several services and of the binding store, may share one file.
 package sqlstore
 
 import (
@@ -91,7 +91,7 @@ func private(path string) error {
 		return err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s has mode %04o and holds handles to what people sent; run chmod 600 on it", path, info.Mode().Perm())
+		return fmt.Errorf("%s has mode %04o, and what it holds is private; run chmod 600 on it", path, info.Mode().Perm())
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"cofferdam.dev/services/statefacade/internal/sqlstore"
+	"cofferdam.dev/pkg/sqlstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
