@@ -5,8 +5,8 @@ package catalogue
 import (
 	"context"
 
-	"cofferdam.dev/services/filebroker/internal/files"
 	"cofferdam.dev/pkg/sqlstore"
+	"cofferdam.dev/services/filebroker/internal/files"
 )
 
 // SQLite keeps the catalogue in one SQLite file.

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"time"
 
-	"cofferdam.dev/services/statefacade/internal/memory"
 	"cofferdam.dev/pkg/sqlstore"
+	"cofferdam.dev/services/statefacade/internal/memory"
 )
 
 // migrations of the tables, which all begin with memory_.
