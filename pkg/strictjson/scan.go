@@ -15,7 +15,8 @@ type scanner struct {
 	opts Options
 }
 
-func (s *scanner) document(sh *shape) *Error {
+// document scans all of the data. Its error is an *Error.
+func (s *scanner) document(sh *shape) error {
 	if err := s.value(sh, false, 0); err != nil {
 		return err
 	}

@@ -98,8 +98,5 @@ func check(data []byte, sh *shape, o Options) error {
 		return &Error{Kind: KindSize}
 	}
 	s := scanner{data: data, opts: o}
-	if err := s.document(sh); err != nil {
-		return err
-	}
-	return nil
+	return s.document(sh)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -23,22 +24,35 @@ type base struct {
 	ID string `json:"id,omitempty"`
 }
 
+type Deeper struct {
+	Depth int `json:"depth,omitempty"`
+}
+
+type pair struct {
+	One *int `json:"one"`
+	Two *int `json:"two"`
+}
+
 type document struct {
 	base
-	Text   string            `json:"text"`
-	Number int64             `json:"number,omitempty"`
-	Ratio  float64           `json:"ratio,omitempty"`
-	Flag   bool              `json:"flag,omitempty"`
-	List   []inner           `json:"list,omitempty"`
-	Pair   [2]int            `json:"pair,omitempty"`
-	Labels map[string]inner  `json:"labels,omitempty"`
-	When   time.Time         `json:"when,omitzero"`
-	Maybe  *string           `json:"maybe,omitempty"`
-	Raw    json.RawMessage   `json:"raw,omitempty"`
-	Any    any               `json:"any,omitempty"`
-	Bytes  []byte            `json:"bytes,omitempty"`
-	Hidden string            `json:"-"`
-	Tags   map[string]string `json:"tags,omitempty"`
+	*Deeper
+	Untagged int               `json:",omitempty"`
+	Address  netip.Addr        `json:"address,omitzero"`
+	Text     string            `json:"text"`
+	Number   int64             `json:"number,omitempty"`
+	Ratio    float64           `json:"ratio,omitempty"`
+	Flag     bool              `json:"flag,omitempty"`
+	List     []inner           `json:"list,omitempty"`
+	Pair     [2]int            `json:"pair,omitempty"`
+	Labels   map[string]inner  `json:"labels,omitempty"`
+	When     time.Time         `json:"when,omitzero"`
+	Maybe    *string           `json:"maybe,omitempty"`
+	Raw      json.RawMessage   `json:"raw,omitempty"`
+	Any      any               `json:"any,omitempty"`
+	Bytes    []byte            `json:"bytes,omitempty"`
+	Hidden   string            `json:"-"`
+	Tags     map[string]string `json:"tags,omitempty"`
+	Pairs    []pair            `json:"pairs,omitempty"`
 }
 
 // nested is n arrays in one another.
@@ -94,6 +108,14 @@ func TestWhatIsRefused(t *testing.T) {
 		"list for all":                   {`[]`, strictjson.KindType, ""},
 		"too many for an array":          {`{"pair":[1,2,3]}`, strictjson.KindType, "/pair/2"},
 		"no time":                        {`{"when":"yesterday"}`, strictjson.KindType, "/when"},
+		"no address":                     {`{"address":"localhost"}`, strictjson.KindType, "/address"},
+		"number for an address":          {`{"address":1}`, strictjson.KindType, "/address"},
+		"half a literal":                 {`{"flag":trux}`, strictjson.KindSyntax, "/flag"},
+		"half a null":                    {`{"maybe":nul}`, strictjson.KindSyntax, "/maybe"},
+		"key without its first quote":    {`{xtext":"a"}`, strictjson.KindSyntax, ""},
+		"33 objects deep":                {`{"any":` + strings.Repeat(`{"a":`, 32) + `1` + strings.Repeat("}", 33), strictjson.KindDepth, "/any" + strings.Repeat("/a", 31)},
+		"key twice, once as surrogates":  {"{\"tags\":{\"😀\":\"\",\"\\ud83d\\ude00\":\"\"}}", strictjson.KindDuplicateKey, "/tags/😀"},
+		"odd key in the path":            {`{"any":{"a/b~c\u200b":{"x":1,"x":2}}}`, strictjson.KindDuplicateKey, "/any/a~1b~0c\ufffd/x"},
 		"no base64":                      {`{"bytes":"%"}`, strictjson.KindType, ""},
 		"unknown field":                  {`{"txt":"a"}`, strictjson.KindUnknownField, "/txt"},
 		"unknown field deep down":        {`{"labels":{"a":{"nam":1}}}`, strictjson.KindUnknownField, "/labels/a/nam"},
@@ -138,13 +160,14 @@ func TestWhatIsTaken(t *testing.T) {
 	t.Parallel()
 	const doc = `{ "id":"x", "text": "a\t\r\n\ud83d\ude00\u00e9/\/", "number": -3, "ratio": 1.5e2, "flag": true,
 		"list": [{"name":"n","count":255}], "pair": [1,2], "labels": {"k":{"name":"m"}}, "when": "2026-08-17T00:00:00Z",
-		"maybe": null, "raw": {"b":1,"a":[ ]}, "any": {"big": 12345678901234567890}, "bytes": "AQI=", "tags": null }`
+		"maybe": null, "depth": 2, "Untagged": 3, "address": "127.0.0.1", "raw": {"b":1,"a":[ ]}, "any": {"big": 12345678901234567890}, "bytes": "AQI=", "tags": null }`
 	var got document
 	if err := strictjson.Unmarshal([]byte(doc), &got, strictjson.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	want := document{
-		base: base{ID: "x"}, Text: "a\t\r\n😀é//", Number: -3, Ratio: 150, Flag: true,
+		base: base{ID: "x"}, Deeper: &Deeper{Depth: 2}, Untagged: 3, Address: netip.MustParseAddr("127.0.0.1"),
+		Text: "a\t\r\n😀é//", Number: -3, Ratio: 150, Flag: true,
 		List: []inner{{Name: "n", Count: 255}}, Pair: [2]int{1, 2}, Labels: map[string]inner{"k": {Name: "m"}},
 		When: time.Date(2026, 8, 17, 0, 0, 0, 0, time.UTC), Raw: json.RawMessage(`{"b":1,"a":[ ]}`),
 		Any: map[string]any{"big": json.Number("12345678901234567890")}, Bytes: []byte{1, 2},
@@ -157,12 +180,14 @@ func TestWhatIsTaken(t *testing.T) {
 func TestRequiredFields(t *testing.T) {
 	t.Parallel()
 	for doc, path := range map[string]string{
-		`{}`:                            "/text",
-		`{"number":1}`:                  "/text",
-		`{"text":"","list":[{}]}`:       "/list/0/name",
-		`{"text":"","labels":{"a":{}}}`: "/labels/a/name",
-		`{"text":""}`:                   "",
-		`{"text":"","list":null}`:       "",
+		`{}`:                              "/text",
+		`{"number":1}`:                    "/text",
+		`{"text":"","list":[{}]}`:         "/list/0/name",
+		`{"text":"","pairs":[{"one":1}]}`: "/pairs/0/two",
+		`{"text":"","labels":{"a":{}}}`:   "/labels/a/name",
+		`{"text":""}`:                     "",
+		`{"text":"","list":null}`:         "",
+		`{"text":"","pairs":[{"one":null,"two":null}]}`: "",
 	} {
 		var d document
 		err := strictjson.Unmarshal([]byte(doc), &d, strictjson.Options{RequireFields: true})
@@ -244,6 +269,19 @@ func TestErrorsNameNoValueAndStaySmall(t *testing.T) {
 		}
 		if err == nil || strings.Contains(err.Error(), secret) || len(err.Error()) > 700 || strings.ContainsRune(err.Error(), 0x1b) {
 			t.Errorf("%.40s: %v", doc, err)
+		}
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	for want, doc := range map[string]string{
+		"strictjson: data after the value":              `1 2`,
+		"strictjson: /a/1/: key given twice":            `{"a":[0,{"":1,"":2}]}`,
+		"strictjson: /" + strings.Repeat("k", 64) + "…": `{"` + strings.Repeat("k", 65) + `":x}`,
+	} {
+		if err := strictjson.Check([]byte(doc), strictjson.Options{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v", doc, err)
 		}
 	}
 }

@@ -1,0 +1,167 @@
+package bindingtest
+
+import (
+	"fmt"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/fault"
+)
+
+func resumeInvariants() []Invariant {
+	return []Invariant{
+		{"T82", "resume_once", "Of several decisions on one interrupt one wins, and its run starts once.", resumeOnce},
+		{"T83", "resume_again", "The same decision again is answered with its run, another one is a conflict, at every point of that run's life.", resumeAgain},
+		{"T84", "resume_of_what_is_pending", "Only the interrupt that is pending, of that revision and epoch, is resumed.", resumePending},
+		{"T85", "resume_needs_room", "A resume waits for the same as a start: no run active, none to be concluded.", resumeNeedsRoom},
+		{"T86", "expire", "An interrupt expires or is resumed, not both.", expire},
+	}
+}
+
+func (x *world) decision(id string, i binding.Interrupt, hash string) binding.ResumeParams {
+	x.Helper()
+	r := x.load(id)
+	return binding.ResumeParams{
+		StartParams: binding.StartParams{
+			BindingID: id, RunID: binding.ResumeRunID(id, r.Epoch, i.ID, i.Revision), RequestID: "req", KeyDigest: "k",
+			Epoch: r.Epoch, Deadline: time.Now().Add(time.Hour), Owner: owner,
+		},
+		InterruptID: i.ID, Revision: i.Revision, DecisionHash: hash,
+	}
+}
+
+func resumeOnce(x *world) {
+	id, i := x.interrupted()
+	var n tally
+	race(12, func(k int) {
+		p := x.decision(id, i, fmt.Sprint(k%3))
+		s, err := x.w.Resume(x.ctx, p)
+		switch {
+		case fault.Is(err, fault.InterruptConflict):
+			n.add("conflict")
+		case err != nil:
+			x.Errorf("resume: %v", err)
+		case s.Outcome == binding.StartedNow:
+			n.add("now")
+			n.add("won " + p.DecisionHash)
+		default:
+			n.add("won " + p.DecisionHash)
+		}
+	})
+	r := x.load(id)
+	if n.of("now") != 1 || n.of("conflict") != 8 || r.Interrupt != nil || r.Resumed == nil || n.of("won "+r.Resumed.DecisionHash) != 4 || r.Run == nil {
+		x.Fatalf("%v, record %+v", n.n, r)
+	}
+}
+
+func resumeAgain(x *world) {
+	id, i := x.interrupted()
+	p := x.decision(id, i, "yes")
+	s, err := x.w.Resume(x.ctx, p)
+	x.must(err)
+	if s.Outcome != binding.StartedNow || s.Record.Run.ID != p.RunID {
+		x.Fatalf("%+v", s)
+	}
+	again := func(where string, want binding.StartOutcome) {
+		x.Helper()
+		s, err := x.w.Resume(x.ctx, p)
+		if err != nil || s.Outcome != want {
+			x.Fatalf("%s: %+v, %v", where, s, err)
+		}
+		if _, err := x.w.Resume(x.ctx, x.decision(id, i, "no")); !fault.Is(err, fault.InterruptConflict) {
+			x.Fatalf("%s: another decision: %v", where, err)
+		}
+	}
+	g := x.grant(id)
+	again("run", binding.StartedBefore)
+	x.append(g, "a")
+	c := commit(1, 0)
+	c.Interrupt = &binding.Interrupt{ID: i.ID, Hash: "hash"} // a harness that uses its ids again
+	_, end, err := x.w.CommitHead(x.ctx, g, c)
+	x.must(err)
+	x.terminate(g, end)
+	again("ending", binding.StartedBefore)
+	x.conclude(id, p.RunID)
+	again("ended", binding.Finished)
+	// A later interrupt and its resume do not make it forget.
+	i2 := *x.load(id).Interrupt
+	if i2.Revision == i.Revision {
+		x.Fatalf("revision %d again", i2.Revision)
+	}
+	p2 := x.decision(id, i2, "yes")
+	s, err = x.w.Resume(x.ctx, p2)
+	x.must(err)
+	if s.Outcome != binding.StartedNow || p2.RunID == p.RunID {
+		x.Fatalf("%+v", s)
+	}
+	again("after another resume", binding.Finished)
+}
+
+func resumePending(x *world) {
+	id, i := x.interrupted()
+	p := x.decision(id, binding.Interrupt{ID: "int_other", Revision: i.Revision}, "yes")
+	_, err := x.w.Resume(x.ctx, p)
+	x.wantFault(err, fault.InterruptNotFound)
+	for _, revision := range []uint64{0, i.Revision + 1} {
+		_, err = x.w.Resume(x.ctx, x.decision(id, binding.Interrupt{ID: i.ID, Revision: revision}, "yes"))
+		x.wantFault(err, fault.InterruptConflict)
+	}
+	p = x.decision(id, i, "yes")
+	x.clear(id)
+	x.concludeAll(id)
+	_, err = x.w.Resume(x.ctx, p) // decided in the old epoch
+	x.wantStale(err)
+	_, err = x.w.Resume(x.ctx, x.decision(id, i, "yes"))
+	x.wantFault(err, fault.InterruptNotFound)
+	if r := x.load(id); r.Run != nil || r.Resumed != nil {
+		x.Fatalf("record %+v", r)
+	}
+}
+
+func resumeNeedsRoom(x *world) {
+	id, i := x.interrupted()
+	g := x.running(id, "second")
+	p := x.decision(id, i, "yes")
+	_, err := x.w.Resume(x.ctx, p)
+	x.wantFault(err, fault.AlreadyRunning)
+	x.finish(g, cancelled())
+	_, err = x.w.Resume(x.ctx, p)
+	x.wantFault(err, fault.AlreadyRunning)
+	x.conclude(id, g.Envelope().RunID)
+	_, err = x.w.Resume(x.ctx, p) // the other run moved no head: it is pending still
+	x.must(err)
+	_, err = x.w.Start(x.ctx, x.params(id, "third"))
+	x.wantFault(err, fault.AlreadyRunning)
+}
+
+func expire(x *world) {
+	id, i := x.interrupted()
+	x.wantFault(x.w.ExpireInterrupt(x.ctx, id, i.ID, i.Revision+1), fault.InterruptConflict)
+	for range 2 {
+		x.must(x.w.ExpireInterrupt(x.ctx, id, i.ID, i.Revision))
+	}
+	_, err := x.w.Resume(x.ctx, x.decision(id, i, "yes"))
+	x.wantFault(err, fault.InterruptNotFound)
+
+	for range 4 {
+		id, i := x.interrupted()
+		var n tally
+		race(2, func(k int) {
+			var err error
+			if k == 0 {
+				err = x.w.ExpireInterrupt(x.ctx, id, i.ID, i.Revision)
+			} else {
+				_, err = x.w.Resume(x.ctx, x.decision(id, i, "yes"))
+			}
+			switch {
+			case err == nil:
+				n.add("won")
+			case !fault.Is(err, fault.InterruptConflict) && !fault.Is(err, fault.InterruptNotFound):
+				x.Errorf("%v", err)
+			}
+		})
+		if r := x.load(id); n.of("won") != 1 || r.Interrupt != nil {
+			x.Fatalf("%v, record %+v", n.n, r)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package binding
+
+import (
+	"context"
+	"encoding/json"
+)
+
+const (
+	// MaxPage is how many events one page holds at most.
+	MaxPage = 1024
+	// maxPageBytes ends a page early; a single event may be larger.
+	maxPageBytes = 1 << 20
+	// pageChunks is how many chunks are read for one page.
+	pageChunks = 16
+)
+
+// Page is a piece of a run's committed log.
+type Page struct {
+	// Events from First on, as they were appended.
+	Events []json.RawMessage
+	// First is the sequence that was asked for, Next the one to ask for next.
+	First, Next uint64
+	// Ended says that no event follows the page: its last event, or one before,
+	// is the terminal.
+	Ended bool
+}
+
+// Events reads the committed log of a run, active, ending or ended, from
+// sequence from on: at most limit events (0 is MaxPage) and about 1 MiB. A page
+// without events says that there are none yet, or with Ended none any more. Read
+// again to go on: each call reads the record anew, so it makes no difference
+// when the tail's beginning passes the cursor. Fault: not_found where the
+// binding has no such run.
+func (w *Writer) Events(ctx context.Context, bindingID, runID string, from uint64, limit int) (Page, error) {
+	const op = "binding.Events"
+	if limit <= 0 || limit > MaxPage {
+		limit = MaxPage
+	}
+	r, err := w.store.Load(ctx, bindingID)
+	if err != nil {
+		return Page{}, fail(ctx, err, op)
+	}
+	if run, entry := r.find(runID); run != nil {
+		p, err := w.page(ctx, run, entry != nil && entry.Terminal, from, limit)
+		return p, fail(ctx, err, op)
+	}
+	// The document is written before the run leaves the record.
+	d, err := w.concluded(ctx, bindingID, runID)
+	if err != nil {
+		return Page{}, fail(ctx, err, op)
+	}
+	p := newPage(from)
+	if err := w.fromChunks(ctx, &p, runID, d.Events, limit); err != nil {
+		return Page{}, fail(ctx, err, op)
+	}
+	p.Ended = p.Next >= d.Events
+	return p, nil
+}
+
+// page reads of a run that is in the record: chunks before the tail's beginning,
+// else the tail. What is before the tail is in chunks, as it was put there
+// first.
+func (w *Writer) page(ctx context.Context, run *Run, terminal bool, from uint64, limit int) (Page, error) {
+	p := newPage(from)
+	if from < run.TailFirst() {
+		if err := w.fromChunks(ctx, &p, run.ID, run.TailFirst(), limit); err != nil {
+			return Page{}, err
+		}
+	} else {
+		p.take(run.Tail, run.EventHead, limit)
+	}
+	p.Ended = terminal && p.Next >= run.EventHead
+	return p, nil
+}
+
+func (w *Writer) fromChunks(ctx context.Context, p *Page, runID string, end uint64, limit int) error {
+	if p.First >= end {
+		return nil
+	}
+	chunks, err := w.store.Chunks(ctx, runID, p.First, pageChunks)
+	if err != nil {
+		return err
+	}
+	for _, c := range chunks {
+		p.take(c.Batches, end, limit)
+	}
+	if len(p.Events) == 0 {
+		return errBroken // a committed event must be somewhere
+	}
+	return nil
+}
+
+func newPage(from uint64) Page { return Page{First: from, Next: from} }
+
+// take adds the events that follow, while the page has room. It never skips one.
+func (p *Page) take(batches []Batch, end uint64, limit int) {
+	bytes := 0
+	for _, e := range p.Events {
+		bytes += len(e)
+	}
+	for _, b := range batches {
+		for i, e := range b.Events {
+			seq := b.First + uint64(i)
+			if seq != p.Next || seq >= end {
+				continue
+			}
+			if len(p.Events) >= limit || len(p.Events) > 0 && bytes+len(e) > maxPageBytes {
+				return
+			}
+			p.Events = append(p.Events, e)
+			p.Next++
+			bytes += len(e)
+		}
+	}
+}

@@ -1,0 +1,6 @@
+package sqlitestore
+
+import "database/sql"
+
+// Pools are the writer and the readers of a store.
+func Pools(s *Store) [2]*sql.DB { return [2]*sql.DB{s.writer, s.reader} }
