@@ -1,0 +1,45 @@
+package facadeclient
+
+import (
+	"context"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fault"
+	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/services/worker/internal/harness"
+)
+
+type toolCaller struct {
+	authority
+	client toolbrokerv1connect.ToolBrokerServiceClient
+}
+
+// Call names the tool and nothing else; its id is the key under which the call
+// happens at most once. A lost answer is asked for again under that key. A
+// caller that did so under a new one would make the tool act twice, so what stays
+// unknown is said to be: tool_outcome_unknown.
+func (t toolCaller) Call(ctx context.Context, c harness.ToolCall) (harness.ToolResult, error) {
+	token, err := t.token(capability.ToolBroker)
+	if err != nil {
+		return harness.ToolResult{}, err
+	}
+	ctx = rpc.WithToken(ctx, token)
+	var res *toolbrokerv1.CallToolResponse
+	out := repeat(ctx, func() error {
+		var err error
+		res, err = t.client.CallTool(ctx, &toolbrokerv1.CallToolRequest{
+			Envelope: t.envelope(c.CallID).Proto(), ToolId: c.ToolID, ToolCallId: c.CallID, Arguments: c.Arguments,
+		})
+		return err
+	})
+	switch {
+	case out.err == nil:
+		return harness.ToolResult{Result: res.GetResult(), IsError: res.GetIsError()}, nil
+	case out.unknown && ctx.Err() == nil && !fault.Is(out.err, fault.Cancelled):
+		return harness.ToolResult{}, fault.Wrap(out.err, fault.ToolOutcomeUnknown, "facadeclient.Call")
+	default:
+		return harness.ToolResult{}, out.err
+	}
+}

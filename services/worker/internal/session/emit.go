@@ -1,0 +1,110 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+)
+
+// Emit judges a draft and puts it into the stream. It waits for room first, so
+// that an event that has a sequence is also sent. It may be called by several
+// goroutines at once. Errors: protocol for a draft that breaks the lifecycle,
+// which ends the run whether the harness looks at the error or not; protocol for
+// one that comes after the commit; cancelled and deadline_exceeded.
+func (r *Run) Emit(ctx context.Context, d event.Draft) error {
+	const op = "session.Emit"
+	for {
+		room, err := r.offer(d)
+		if room == nil {
+			return err
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return fault.From(ctx.Err(), op)
+		case <-r.ctx.Done():
+			return fault.From(r.ctx.Err(), op)
+		}
+	}
+}
+
+// offer takes a draft, or gives what to wait for before it can be taken.
+func (r *Run) offer(d event.Draft) (room <-chan struct{}, err error) {
+	const op = "session.Emit"
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.queue.ended:
+		return nil, fault.Wrap(errors.New("draft after the run"), fault.Protocol, op)
+	case r.broken != nil:
+		return nil, r.broken
+	case r.ctx.Err() != nil:
+		return nil, fault.From(r.ctx.Err(), op)
+	case r.covered:
+		return nil, fault.Wrap(errors.New("draft after the commit"), fault.Protocol, op)
+	case event.IsEmptyDelta(d.Data):
+		return nil, nil
+	case r.queue.full():
+		return r.queue.room.wait(), nil
+	}
+	e := r.machine.Stamp(d, r.cfg.Now().UTC())
+	if e.Type().Terminal() {
+		err = errors.New("draft of a terminal")
+	} else {
+		err = r.accept(e)
+	}
+	if err != nil {
+		r.broken = fault.Wrap(err, fault.Protocol, op)
+		r.end()
+		return nil, r.broken
+	}
+	return nil, nil
+}
+
+// accept takes an event into the run and its stream.
+func (r *Run) accept(e event.Event) error {
+	before := r.machine.Bytes()
+	if err := r.machine.Accept(e); err != nil {
+		return err
+	}
+	r.effects.see(e.Data)
+	r.queue.push(e, r.machine.Bytes()-before)
+	return nil
+}
+
+// CommitPoint ties a head commit to the stream: what the head covers, and that
+// it happened.
+type CommitPoint interface {
+	// Cover gives the sequence of the last event, which the head is to cover.
+	// From then on nothing but the terminal may be emitted. Errors: protocol where
+	// something is open, so that the run could not finish; cancelled and
+	// deadline_exceeded.
+	Cover() (lastSequence uint64, err error)
+	// Committed says that the head has moved and that the run ends as success.
+	Committed()
+}
+
+// Cover implements CommitPoint.
+func (r *Run) Cover() (uint64, error) {
+	const op = "session.Cover"
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return 0, fault.From(r.ctx.Err(), op)
+	}
+	finish := event.Draft{Data: event.RunFinished{StopReason: unknownStopReason}}
+	if err := r.machine.Check(r.machine.Stamp(finish, r.cfg.Now().UTC())); err != nil {
+		return 0, fault.Wrap(err, fault.Protocol, op)
+	}
+	r.covered = true
+	return r.machine.Next() - 1, nil
+}
+
+// Committed implements CommitPoint.
+func (r *Run) Committed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.committed = true
+}

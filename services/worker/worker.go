@@ -1,0 +1,140 @@
+// Package worker is the worker of the Sandbox Worker Protocol v1: one harness,
+// a disposable workspace, and no credential.
+//
+// It serves the control plane, and calls the brokers that bind names, each over
+// mutual TLS with exactly the identity that is expected there. It knows nothing
+// of a database, of an authorizer, or of the machine that it runs on.
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/native"
+	workerrpc "cofferdam.dev/services/worker/internal/rpc"
+	"cofferdam.dev/services/worker/internal/session"
+)
+
+// Run runs a worker until ctx ends or it is shut down, which is both no error.
+// The active run, if there is one, is cancelled then and says so to whoever reads
+// it; what has not ended after the drain timeout is left to the end of the
+// process.
+func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
+	if _, ok := identity.InstanceUID(rt.Source.ID()); !ok {
+		return fmt.Errorf("identity %s is not that of a sandbox", rt.Source.ID())
+	}
+	s, err := newSession(cfg, rt)
+	if err != nil {
+		return err
+	}
+	keys, closeKeys := remoteKeys(cfg, rt)
+	defer func() { err = errors.Join(err, closeKeys()) }()
+	verifier, err := capability.NewVerifier(capability.Config{Issuer: cfg.Issuer, Now: time.Now, Keys: keys})
+	if err != nil {
+		return err
+	}
+	controlplane := identity.Service(rt.TrustDomain, "controlplane")
+	h, err := workerrpc.Handler(rpc.Config{
+		Logger: rt.Logger, Verifier: verifier, Guard: fence.NewGuard(s, time.Now), Telemetry: rt.Telemetry,
+	}, workerrpc.New(s, rt.Source, rt.Telemetry), controlplane, rt.Source.ID())
+	if err != nil {
+		return err
+	}
+	rt.AddCheck("harness", s.Check)
+
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	var ended error
+	var wg sync.WaitGroup
+	wg.Go(func() { // ends with serving at the latest
+		select {
+		case <-s.Done(): // by an RPC
+		case <-serving.Done(): // by a signal, or because nothing could be served
+		}
+		stop()
+		// The session ends while requests are drained: the stream of a run is one.
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
+		defer cancel()
+		ended = s.Shutdown(end)
+	})
+	err = rt.Serve(serving, h, identity.AllowList{identity.Exactly(controlplane)})
+	stop()
+	wg.Wait()
+	return errors.Join(err, ended)
+}
+
+// remoteKeys are the public keys of the capability service.
+func remoteKeys(cfg *Config, rt *service.Runtime) (keys *capability.RemoteKeys, closeKeys func() error) {
+	ep := rpc.Endpoint{Address: cfg.CapabilityAddress, ID: identity.Service(rt.TrustDomain, "capability")}
+	client := ep.HTTPClient(rt.Source)
+	keys = capability.NewRemoteKeys(client, ep.BaseURL()+capability.JWKSPath)
+	return keys, func() error {
+		err := keys.Close()
+		client.CloseIdleConnections()
+		return err
+	}
+}
+
+func newSession(cfg *Config, rt *service.Runtime) (*session.Session, error) {
+	registry, err := harness.NewRegistry(native.New())
+	if err != nil {
+		return nil, err
+	}
+	adapter, err := registry.Get(cfg.Harness)
+	if err != nil {
+		return nil, err
+	}
+	if err := workspace(cfg.Workspace); err != nil {
+		return nil, err
+	}
+	digest, err := ownDigest()
+	if err != nil {
+		return nil, fmt.Errorf("digest of own binary: %w", err)
+	}
+	return session.New(session.Config{
+		Adapter: adapter, ImageDigest: digest, BootNonce: rand.Text(), Bounds: event.DefaultBounds(), Logger: rt.Logger,
+		Health: func(context.Context) error { return workspace(cfg.Workspace) },
+	}), nil
+}
+
+// workspace says why there is none.
+func workspace(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("workspace: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("workspace %s is not a folder", path)
+	}
+	return nil
+}
+
+// ownDigest is the SHA-256 of this binary: on one machine it stands for the
+// image.
+func ownDigest() (string, error) {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // only read
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
