@@ -1,0 +1,202 @@
+// Package agents is the operator's catalogue of agents: what a conversation
+// runs with.
+package agents
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"cofferdam.dev/pkg/strictjson"
+)
+
+// Bounds and defaults of an agent. What a worker is given with bind has the
+// bounds of the wire: what does not fit is found when the catalogue is read, and
+// not by the first run.
+const (
+	maxFileBytes        = 4 << 20
+	maxName             = 128 // characters
+	maxOrganization     = 256 // bytes
+	maxAdapterVersion   = 64
+	maxOptionsBytes     = 64 << 10
+	maxPromptBytes      = 256 << 10
+	maxTools            = 256
+	maxCalls            = 1000
+	defaultRunTimeout   = 10 * time.Minute
+	maxRunTimeout       = 24 * time.Hour
+	defaultModelCalls   = 16
+	defaultToolCalls    = 32
+	defaultOutputTokens = 4096
+)
+
+var (
+	idPattern      = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	harnessPattern = regexp.MustCompile(`^[a-z][a-z0-9_]{1,63}$`)
+	aliasPattern   = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+	toolPattern    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}\.([A-Za-z0-9._/-]{1,128}|\*)$`)
+)
+
+// Agent is one immutable version of an agent.
+type Agent struct {
+	ID      string `json:"agent_id"`
+	Version uint32 `json:"version"`
+	Name    string `json:"name"`
+	// Organization that the agent belongs to, for people: whose caller may use the
+	// agent is what OpenFGA says.
+	Organization string `json:"organization"`
+	// Harness is the id of the adapter, such as "native".
+	Harness        string `json:"harness"`
+	AdapterVersion string `json:"adapter_version"`
+	// HarnessOptions are checked by the adapter's schema at bind.
+	HarnessOptions map[string]any `json:"harness_options"`
+	ModelAlias     string         `json:"model_alias"`
+	Prompt         string         `json:"prompt"`
+	// Tools are exact tool ids, or "namespace.*".
+	Tools []string `json:"tools"`
+	// Profile is the operator's name for the sandbox that is claimed; may be empty.
+	Profile string `json:"profile"`
+	Limits  Limits `json:"limits"`
+}
+
+// Limits bound the runs of an agent. A zero is the default.
+type Limits struct {
+	RunTimeoutSeconds uint32 `json:"run_timeout_seconds"`
+	MaxModelCalls     uint32 `json:"max_model_calls"`
+	MaxToolCalls      uint32 `json:"max_tool_calls"`
+	MaxOutputTokens   uint32 `json:"max_output_tokens"`
+}
+
+// RunTimeout is how long a run may take.
+func (l Limits) RunTimeout() time.Duration { return time.Duration(l.RunTimeoutSeconds) * time.Second }
+
+// Catalogue holds agents by id. It does not change.
+type Catalogue struct{ agents map[string]Agent }
+
+// Load reads a catalogue from a JSON file: {"agents": […]}, at most 4 MiB.
+func Load(path string) (*Catalogue, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("agents: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("agents: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("agents: %s is not a regular file", path)
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1)) // one more than Parse takes
+	if err != nil {
+		return nil, fmt.Errorf("agents: %w", err)
+	}
+	c, err := Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Parse reads a catalogue from JSON and fills in defaults. The error names every
+// agent that is wrong; then there is no catalogue.
+func Parse(raw []byte) (*Catalogue, error) {
+	var doc struct {
+		Agents []Agent `json:"agents"`
+	}
+	if err := strictjson.Unmarshal(raw, &doc, strictjson.Options{MaxBytes: maxFileBytes}); err != nil {
+		return nil, fmt.Errorf("agents: %w", err)
+	}
+	c := &Catalogue{agents: make(map[string]Agent, len(doc.Agents))}
+	var errs []error
+	for i, a := range doc.Agents {
+		a = withDefaults(a)
+		if err := a.validate(); err != nil {
+			errs = append(errs, fmt.Errorf("agents[%d]: %w", i, err))
+			continue
+		}
+		if _, twice := c.agents[a.ID]; twice {
+			errs = append(errs, fmt.Errorf("agents[%d]: agent_id %q stands twice", i, a.ID))
+			continue
+		}
+		c.agents[a.ID] = a
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Get gives an agent by id.
+func (c *Catalogue) Get(id string) (Agent, bool) {
+	a, ok := c.agents[id]
+	return a, ok
+}
+
+// IDs lists the ids of all agents, sorted.
+func (c *Catalogue) IDs() []string { return slices.Sorted(maps.Keys(c.agents)) }
+
+func withDefaults(a Agent) Agent {
+	a.Version = max(a.Version, 1)
+	l := &a.Limits
+	if l.RunTimeoutSeconds == 0 {
+		l.RunTimeoutSeconds = uint32(defaultRunTimeout / time.Second)
+	}
+	if l.MaxModelCalls == 0 {
+		l.MaxModelCalls = defaultModelCalls
+	}
+	if l.MaxToolCalls == 0 {
+		l.MaxToolCalls = defaultToolCalls
+	}
+	if l.MaxOutputTokens == 0 {
+		l.MaxOutputTokens = defaultOutputTokens
+	}
+	return a
+}
+
+func (a Agent) validate() error {
+	var errs []error
+	for _, rule := range []struct {
+		ok   bool
+		text string
+	}{
+		{idPattern.MatchString(a.ID), "agent_id: 1 to 64 characters of [A-Za-z0-9._-]"},
+		{utf8.RuneCountInString(a.Name) <= maxName, "name: at most 128 characters"},
+		{len(a.Organization) <= maxOrganization, "organization: at most 256 bytes"},
+		{harnessPattern.MatchString(a.Harness), "harness: required, 2 to 64 characters of [a-z0-9_], a letter first"},
+		{a.AdapterVersion != "" && len(a.AdapterVersion) <= maxAdapterVersion, "adapter_version: required, at most 64 bytes"},
+		{a.optionsBytes() <= maxOptionsBytes, "harness_options: at most 64 KiB"},
+		{aliasPattern.MatchString(a.ModelAlias), "model_alias: required, an alias of the model proxy, 1 to 128 characters of [A-Za-z0-9._:-]"},
+		{len(a.Prompt) <= maxPromptBytes, "prompt: at most 256 KiB"},
+		{len(a.Tools) <= maxTools, "tools: at most 256"},
+		{a.Profile == "" || idPattern.MatchString(a.Profile), "profile: empty, or 1 to 64 characters of [A-Za-z0-9._-]"},
+		{a.Limits.RunTimeout() <= maxRunTimeout, "limits.run_timeout_seconds: at most 86400"},
+		{a.Limits.MaxModelCalls <= maxCalls, "limits.max_model_calls: at most 1000"},
+		{a.Limits.MaxToolCalls <= maxCalls, "limits.max_tool_calls: at most 1000"},
+	} {
+		if !rule.ok {
+			errs = append(errs, errors.New(rule.text))
+		}
+	}
+	for _, t := range a.Tools {
+		if !toolPattern.MatchString(t) {
+			errs = append(errs, fmt.Errorf("tools: %.200q is not namespace.name or namespace.*", t))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// optionsBytes is the size of the options as they are sent.
+func (a Agent) optionsBytes() int {
+	raw, err := json.Marshal(a.HarnessOptions)
+	if err != nil { // it came from JSON, so it goes back to it
+		return maxOptionsBytes + 1
+	}
+	return len(raw)
+}

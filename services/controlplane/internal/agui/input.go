@@ -1,0 +1,273 @@
+package agui
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/strictjson"
+)
+
+// Bounds of a RunAgentInput, in bytes.
+const (
+	// MaxInputBytes holds for all of it: clients send their whole history.
+	MaxInputBytes = 16 << 20
+	// MaxMessageBytes holds for the text of the new message.
+	MaxMessageBytes = 256 << 10
+	// MaxContextBytes holds for context, state and forwardedProps together.
+	MaxContextBytes = 64 << 10
+)
+
+// Input is what a RunAgentInput asks for.
+type Input struct {
+	// ThreadID is the conversation, RunID the client's name of the run. Both are
+	// ids of the contract.
+	ThreadID, RunID string
+	// Message is the text of the new message.
+	Message string
+	// Skipped counts the parts of the new message that are not text.
+	Skipped int
+	// Context is one JSON object with what there is of context, state and
+	// forwardedProps, for client_context; or empty.
+	Context json.RawMessage
+	// State and Messages are what the client has; see Echo.
+	State    json.RawMessage
+	Messages []Message
+}
+
+// Message is one that the client has.
+type Message struct {
+	// ID of the message.
+	ID  string
+	raw json.RawMessage
+}
+
+// document is the shape of a RunAgentInput.
+type document struct {
+	ThreadID        string            `json:"threadId"`
+	RunID           string            `json:"runId"`
+	ProtocolVersion string            `json:"protocolVersion,omitempty"`
+	ParentRunID     string            `json:"parentRunId,omitempty"`
+	State           json.RawMessage   `json:"state,omitempty"`
+	Messages        []json.RawMessage `json:"messages"`
+	Tools           []json.RawMessage `json:"tools,omitempty"`
+	Context         []contextEntry    `json:"context,omitempty"`
+	ForwardedProps  json.RawMessage   `json:"forwardedProps,omitempty"`
+	Resume          []json.RawMessage `json:"resume,omitempty"`
+}
+
+type contextEntry struct {
+	Description string `json:"description"`
+	Value       string `json:"value"`
+}
+
+// ParseInput reads a RunAgentInput strictly: what AG-UI 1.0 does not know is
+// refused. Of its messages only the last one counts, the user's new one: the
+// history is ours. Tools of the client and answers to interrupts are not
+// implemented. Errors: invalid_request, request_too_large, protocol_unsupported,
+// not_implemented, with the place in the detail.
+func ParseInput(raw []byte) (Input, error) {
+	var d document
+	if err := decode(raw, &d, ""); err != nil {
+		return Input{}, err
+	}
+	if err := d.check(); err != nil {
+		return Input{}, err
+	}
+	in := Input{ThreadID: d.ThreadID, RunID: d.RunID}
+	var err error
+	if in.State, err = given(d.State); err != nil {
+		return Input{}, err
+	}
+	if in.Context, err = d.context(in.State); err != nil {
+		return Input{}, err
+	}
+	if in.Messages, err = messages(d.Messages); err != nil {
+		return Input{}, err
+	}
+	in.Message, in.Skipped, err = newMessage(d.Messages)
+	return in, err
+}
+
+func (d document) check() error {
+	major, _, _ := strings.Cut(d.ProtocolVersion, ".")
+	switch {
+	case !event.ValidID(d.ThreadID):
+		return invalid("/threadId", "required, 1 to 128 characters of [A-Za-z0-9._:-]")
+	case !event.ValidID(d.RunID):
+		return invalid("/runId", "required, 1 to 128 characters of [A-Za-z0-9._:-]")
+	case d.ProtocolVersion != "" && major != "1":
+		return refused(fault.ProtocolUnsupported, "/protocolVersion", "this service speaks AG-UI "+ProtocolVersion)
+	case len(d.Tools) > 0:
+		return refused(fault.NotImplemented, "/tools", "an agent's tools are those of its configuration; send none")
+	case len(d.Resume) > 0:
+		return refused(fault.NotImplemented, "/resume", "interrupts cannot be answered yet")
+	default:
+		return nil
+	}
+}
+
+// context gives client_context.
+func (d document) context(state json.RawMessage) (json.RawMessage, error) {
+	props, err := given(d.ForwardedProps)
+	if err != nil || (len(d.Context) == 0 && state == nil && props == nil) {
+		return nil, err
+	}
+	out, err := line(struct {
+		Context        []contextEntry  `json:"context,omitempty"`
+		State          json.RawMessage `json:"state,omitempty"`
+		ForwardedProps json.RawMessage `json:"forwardedProps,omitempty"`
+	}{d.Context, state, props})
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "agui.context")
+	}
+	if len(out) > MaxContextBytes {
+		return nil, refused(fault.RequestTooLarge, "", "context, state and forwardedProps have together at most 64 KiB")
+	}
+	return out, nil
+}
+
+// given is a value without its insignificant space; nil for null and for an empty
+// object, which clients send when there is nothing.
+func given(raw json.RawMessage) (json.RawMessage, error) {
+	var b bytes.Buffer
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	if err := json.Compact(&b, raw); err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "agui.given") // it was checked before
+	}
+	if s := b.String(); s == "null" || s == "{}" {
+		return nil, nil
+	}
+	return b.Bytes(), nil
+}
+
+// messages takes the client's messages as they are: they are only ever sent back.
+func messages(raw []json.RawMessage) ([]Message, error) {
+	out := make([]Message, len(raw))
+	for i, r := range raw {
+		id, role := member(r, "id"), member(r, "role")
+		if id == "" || role == "" {
+			return nil, invalid("/messages/"+strconv.Itoa(i), "a message with id and role")
+		}
+		out[i] = Message{ID: id, raw: r}
+	}
+	return out, nil
+}
+
+// member is a string in an object; "" where there is none.
+func member(raw json.RawMessage, name string) string {
+	var (
+		object map[string]json.RawMessage
+		s      string
+	)
+	if json.Unmarshal(raw, &object) != nil || json.Unmarshal(object[name], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// userMessage is the shape of a message of the user.
+type userMessage struct {
+	ID             string          `json:"id"`
+	Role           string          `json:"role"`
+	Content        json.RawMessage `json:"content"`
+	Name           string          `json:"name,omitempty"`
+	SubagentRunID  string          `json:"subagentRunId,omitempty"`
+	EncryptedValue string          `json:"encryptedValue,omitempty"`
+	Metadata       map[string]any  `json:"metadata,omitempty"`
+}
+
+// newMessage is the text of the last message, and how many parts of it are none.
+func newMessage(raw []json.RawMessage) (text string, skipped int, err error) {
+	if len(raw) == 0 {
+		return "", 0, invalid("/messages", "the user's new message has to stand last")
+	}
+	last := raw[len(raw)-1]
+	at := "/messages/" + strconv.Itoa(len(raw)-1)
+	if member(last, "role") != roleUser {
+		return "", 0, invalid(at+"/role", "the last message has to be the user's new one")
+	}
+	var m userMessage
+	if err := decode(last, &m, at); err != nil {
+		return "", 0, err
+	}
+	if text, skipped, err = content(m.Content, at+"/content"); err != nil {
+		return "", 0, err
+	}
+	switch {
+	case strings.TrimSpace(text) == "":
+		return "", 0, invalid(at+"/content", "text is required")
+	case len(text) > MaxMessageBytes:
+		return "", 0, refused(fault.RequestTooLarge, at+"/content", "at most 256 KiB of text")
+	}
+	return text, skipped, nil
+}
+
+// content joins text parts as they are. Parts of other kinds are skipped, as the
+// protocol wants it of who cannot use them; the stream tells of it.
+func content(raw json.RawMessage, at string) (text string, skipped int, err error) {
+	if len(raw) > 0 && raw[0] == '"' {
+		err = decode(raw, &text, at)
+		return text, 0, err
+	}
+	var parts []json.RawMessage
+	if err := decode(raw, &parts, at); err != nil {
+		return "", 0, err
+	}
+	var b strings.Builder
+	for i, r := range parts {
+		at := at + "/" + strconv.Itoa(i)
+		switch member(r, "type") {
+		case "text":
+		case "image", "audio", "video", "document":
+			skipped++
+			continue
+		default:
+			return "", 0, invalid(at+"/type", "text, image, audio, video or document")
+		}
+		var part struct {
+			Type     string `json:"type"`
+			ID       string `json:"id,omitempty"`
+			Text     string `json:"text"`
+			Metadata any    `json:"metadata,omitempty"`
+		}
+		if err := decode(r, &part, at); err != nil {
+			return "", 0, err
+		}
+		b.WriteString(part.Text)
+	}
+	return b.String(), skipped, nil
+}
+
+// decode decodes what stands at a path of the input.
+func decode(raw []byte, v any, at string) error {
+	err := strictjson.Unmarshal(raw, v, strictjson.Options{MaxBytes: MaxInputBytes, RequireFields: true})
+	var se *strictjson.Error
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &se):
+		return fault.Wrap(err, fault.Internal, "agui.decode")
+	case se.Kind == strictjson.KindSize:
+		return refused(fault.RequestTooLarge, at+se.Path, string(se.Kind))
+	default:
+		return invalid(at+se.Path, string(se.Kind))
+	}
+}
+
+func invalid(at, reason string) error { return refused(fault.InvalidRequest, at, reason) }
+
+// refused names a place of the input and a rule, never a value.
+func refused(code fault.Code, at, reason string) error {
+	where := "body: "
+	if at != "" {
+		where += at + ": "
+	}
+	return fault.New(code, "agui.ParseInput", fault.Detail(where+reason))
+}

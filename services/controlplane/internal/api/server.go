@@ -1,0 +1,192 @@
+// Package api is the public HTTP API of the control plane: JSON and SSE for
+// callers with a bearer token. It is the only place that encodes public frames.
+//
+// A request is authenticated, bounded and decoded strictly; the subject is
+// authorized for the agent before anything else happens. What belongs to
+// another caller is not_found.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"cofferdam.dev/pkg/authz"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/agui"
+	"cofferdam.dev/services/controlplane/internal/authn"
+	"cofferdam.dev/services/controlplane/internal/runs"
+)
+
+// Bounds of the public API.
+const (
+	// MaxBodyBytes of a request: a message with its files inline, or with the whole
+	// history of an AG-UI client.
+	MaxBodyBytes = agui.MaxInputBytes
+	// bodyTimeout is how long a request's body may take to come.
+	bodyTimeout = 30 * time.Second
+)
+
+// Authorizer asks whether a subject has a relation to an object. Errors:
+// access_denied, dependency_unavailable.
+type Authorizer interface {
+	Check(ctx context.Context, subject, relation, object string) error
+}
+
+// Authenticator verifies the bearer token of a request.
+type Authenticator interface {
+	Request(r *http.Request) (authn.Caller, error)
+}
+
+// Runs is what the API asks of the domain; *runs.Service does it. What belongs
+// to another caller is not_found in every method that takes one.
+type Runs interface {
+	Start(ctx context.Context, caller runs.Caller, req runs.StartRequest) (runs.Started, error)
+	Status(ctx context.Context, caller runs.Caller, runID string) (runs.Status, error)
+	Events(ctx context.Context, caller runs.Caller, runID string, from uint64, limit int) (runs.Page, error)
+	Follow(ctx context.Context, caller runs.Caller, runID string, o runs.FollowOptions, yield func(sequence uint64, raw json.RawMessage) error) error
+	Cancel(ctx context.Context, caller runs.Caller, runID string, reason event.CancelReason) (runs.Cancelled, error)
+	Bindings(ctx context.Context, after string, limit int) ([]runs.Binding, error)
+	Binding(ctx context.Context, id string) (runs.Binding, error)
+}
+
+// Config of an API.
+type Config struct {
+	Authn  Authenticator
+	Authz  Authorizer
+	Runs   Runs
+	Logger *slog.Logger
+
+	// WriteTimeout is how long a client may leave a frame unread; 0 is 30 s.
+	WriteTimeout time.Duration
+	// IdleComment is how often a stream that has nothing to say shows that it
+	// lives; 0 is 15 s.
+	IdleComment time.Duration
+}
+
+// API serves the public and the operators' routes.
+type API struct{ cfg Config }
+
+// New makes an API.
+func New(cfg Config) *API {
+	if cfg.WriteTimeout <= 0 {
+		cfg.WriteTimeout = writeTimeout
+	}
+	if cfg.IdleComment <= 0 {
+		cfg.IdleComment = idleComment
+	}
+	return &API{cfg}
+}
+
+// handler answers a request or says why not.
+type handler func(w http.ResponseWriter, r *http.Request, caller runs.Caller) error
+
+// Public serves the routes for callers.
+func (a *API) Public() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /api/v1/runs", a.authenticated(a.startRun))
+	mux.Handle("GET /api/v1/runs/{run}", a.authenticated(a.getRun))
+	mux.Handle("POST /api/v1/runs/{run}", a.authenticated(a.runAction))
+	mux.Handle("GET /api/v1/runs/{run}/events", a.authenticated(a.listEvents))
+	mux.Handle("GET /api/v1/runs/{run}/stream", a.authenticated(a.streamRun))
+	mux.Handle("POST /api/v1/agents/{agent}/agui", a.authenticated(a.runAGUI))
+	for _, pattern := range notImplemented() {
+		mux.Handle(pattern, a.authenticated(missing))
+	}
+	mux.Handle("/", a.authenticated(unknown))
+	return a.guarded(mux)
+}
+
+// Operators serves the routes for operators, who need the relation operator.
+func (a *API) Operators() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /api/v1/bindings", a.authenticated(a.operator(a.listBindings)))
+	mux.Handle("GET /api/v1/bindings/{binding}", a.authenticated(a.operator(a.getBinding)))
+	mux.Handle("/", a.authenticated(unknown))
+	return a.guarded(mux)
+}
+
+// notImplemented are the routes of the design that later versions serve. They
+// answer 501 so that a client can tell them from a typing error.
+func notImplemented() []string {
+	return []string{
+		"POST /api/v1/chat/stream/start", "POST /api/v1/chat/stream/resume", "POST /api/v1/chat/stream/cancel", "POST /api/v1/chat/invoke",
+		"GET /api/v1/conversations/{conversation}/interrupt-state", "POST /api/v1/conversations/{conversation}/clear",
+		"GET /api/v1/harnesses", "GET /api/v1/agents", "PUT /api/v1/agents/{agent}",
+		"POST /api/v1/files", "GET /api/v1/files/{file}",
+	}
+}
+
+func missing(http.ResponseWriter, *http.Request, runs.Caller) error {
+	return fault.New(fault.NotImplemented, "api")
+}
+
+func unknown(http.ResponseWriter, *http.Request, runs.Caller) error {
+	return fault.New(fault.NotFound, "api", fault.Detail("path: no such route for this method"))
+}
+
+// guarded keeps one bad request from hurting others, and sets what every answer
+// has.
+func (a *API) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer a.recovered(r)
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBodyBytes)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recovered goes on to panic in the one way that only ends the connection: the
+// answer may have begun, so that a reset is the only honest end.
+func (a *API) recovered(r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v != http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic value itself
+		a.cfg.Logger.ErrorContext(r.Context(), "handler panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// authenticated lets nobody in whose token does not verify, and makes errors
+// safe.
+func (a *API) authenticated(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, err := a.cfg.Authn.Request(r)
+		if err == nil {
+			err = h(w, r, runs.Caller{Subject: caller.Subject, Organization: caller.Organization})
+		}
+		if err != nil {
+			a.refuse(w, r, err)
+		}
+	})
+}
+
+// operator asks for the relation before the handler runs.
+func (a *API) operator(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
+		if err := a.cfg.Authz.Check(r.Context(), caller.Subject, authz.Operator, authz.System); err != nil {
+			return err
+		}
+		return h(w, r, caller)
+	}
+}
+
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	e := fault.From(err, "api")
+	level := slog.LevelDebug
+	if e.Code().HTTPStatus() >= http.StatusInternalServerError && e.Code() != fault.NotImplemented {
+		level = slog.LevelError
+	}
+	a.cfg.Logger.Log(r.Context(), level, "request refused", "code", string(e.Code()), "incident_id", e.Incident(), "error", e.Error())
+	if e.Code() == fault.Unauthenticated {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="cofferdam"`)
+	}
+	fault.WriteHTTP(w, e)
+}

@@ -1,0 +1,68 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"cofferdam.dev/pkg/fault"
+)
+
+// Bounds of a stream, where Config says nothing.
+const (
+	writeTimeout = 30 * time.Second
+	idleComment  = 15 * time.Second
+)
+
+// sse writes server-sent events: LF only, one blank line after each frame. It is
+// not safe for concurrent use.
+type sse struct {
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	timeout time.Duration
+}
+
+// newSSE begins the answer. After this only the stream itself can tell of errors.
+func (a *API) newSSE(w http.ResponseWriter) (*sse, error) {
+	s := &sse{w: w, rc: http.NewResponseController(w), timeout: a.cfg.WriteTimeout}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
+	w.WriteHeader(http.StatusOK)
+	return s, s.write(nil)
+}
+
+// frame writes one frame. id and name may be empty; data is one line.
+func (s *sse) frame(id *uint64, name string, data []byte) error {
+	if bytes.ContainsAny(data, "\r\n") {
+		return fault.New(fault.Internal, "api.sse") // it would be more than one frame
+	}
+	buf := make([]byte, 0, len(data)+64)
+	if id != nil {
+		buf = append(strconv.AppendUint(append(buf, "id: "...), *id, 10), '\n')
+	}
+	if name != "" {
+		buf = append(append(append(buf, "event: "...), name...), '\n')
+	}
+	buf = append(append(append(buf, "data: "...), data...), "\n\n"...)
+	return s.write(buf)
+}
+
+// comment keeps an idle connection open and finds out that a client has gone.
+func (s *sse) comment() error { return s.write([]byte(": \n\n")) }
+
+func (s *sse) write(b []byte) error {
+	if err := s.rc.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fault.Wrap(err, fault.Cancelled, "api.sse")
+	}
+	if _, err := s.w.Write(b); err != nil {
+		return fault.Wrap(err, fault.Cancelled, "api.sse")
+	}
+	if err := s.rc.Flush(); err != nil {
+		return fault.Wrap(err, fault.Cancelled, "api.sse")
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/agents"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+	"cofferdam.dev/services/controlplane/internal/worker"
+)
+
+// Limits that every worker is given.
+const (
+	stateBytes    = 1 << 20
+	shutdownGrace = 5 * time.Second
+)
+
+// bind commits who the instance is, mints for it, and binds it, each where it is
+// not done yet. The instance is committed before anything is minted or sent: the
+// capability service signs only for the instance of the lease.
+func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in sandbox.Instance, client worker.Client, ready worker.Ready) (Held, error) {
+	const op = "lease.bind"
+	if rec.Lease.State == binding.LeaseClaiming {
+		var err error
+		rec, err = m.cfg.Writer.UpdateLease(ctx, rec.ID, rec.Epoch, rec.Generation, func(l *binding.Lease) {
+			l.ClaimUID, l.InstanceUID, l.Endpoint = in.ClaimUID, in.UID, in.Address
+			l.ImageDigest, l.BootNonce, l.State = in.ImageDigest, ready.BootNonce, binding.LeaseReady
+		})
+		if err != nil {
+			return Held{}, fault.From(err, op)
+		}
+	}
+	grant, err := m.cfg.Guard.Admit(ctx, req.Envelope)
+	if err != nil {
+		return Held{}, err
+	}
+	tools := m.tools(ctx, req.Agent)
+	tokens, err := m.tokens(ctx, grant.Envelope(), in.UID, m.cfg.Owner, scopes(req, tools))
+	if err != nil {
+		return Held{}, err
+	}
+	held := Held{Client: client, Record: rec, Grant: grant, Token: tokens[0], CallTokens: tokens[1:]}
+	if rec.Lease.State == binding.LeaseBound {
+		return held, nil
+	}
+	bindCtx, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	if err := client.Bind(bindCtx, held.Token.Token, m.construction(rec, req, grant, ready, tools, held.CallTokens)); err != nil {
+		return Held{}, notReady(ctx, err, op)
+	}
+	if held.Record, err = m.cfg.Writer.UpdateLease(ctx, rec.ID, rec.Epoch, rec.Generation, func(l *binding.Lease) {
+		l.State, l.BoundBy = binding.LeaseBound, held.Token.ID
+	}); err != nil {
+		return Held{}, fault.From(err, op)
+	}
+	held.CallTokens = nil
+	return held, nil
+}
+
+// tools describes the agent's tools. A run without them is worth more than none:
+// while the ToolBroker is away the harness sees fewer.
+func (m *Manager) tools(ctx context.Context, a agents.Agent) []worker.Tool {
+	if len(a.Tools) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, toolsTimeout)
+	defer cancel()
+	tools, unavailable, err := m.cfg.Tools.ListTools(ctx, a.Tools)
+	if err != nil {
+		m.cfg.Logger.WarnContext(ctx, "tools cannot be listed; the run starts without them", "agent", a.ID, "error", err.Error())
+		return nil
+	}
+	if len(unavailable) > 0 {
+		m.cfg.Logger.WarnContext(ctx, "some tools are not available", "agent", a.ID, "tools", unavailable)
+	}
+	return tools
+}
+
+// scopes are what the worker's own capability and those for its calls allow; its
+// own is the first.
+func scopes(req Request, tools []worker.Tool) []Scope {
+	out := []Scope{
+		{Audience: capability.HarnessWorker},
+		{Audience: capability.ThreadState},
+		{Audience: capability.Memory, Memory: []string{"user"}},
+		{Audience: capability.ModelProxy, ModelAlias: req.Agent.ModelAlias},
+	}
+	if len(tools) > 0 {
+		ids := make([]string, len(tools))
+		for i, t := range tools {
+			ids[i] = t.ID
+		}
+		out = append(out, Scope{Audience: capability.ToolBroker, Tools: ids})
+	}
+	if len(req.Handles) > 0 {
+		out = append(out, Scope{Audience: capability.FileBroker, Handles: req.Handles})
+	}
+	return out
+}
+
+func (m *Manager) construction(rec binding.Record, req Request, g fence.Grant, ready worker.Ready, tools []worker.Tool, calls []worker.Token) worker.Binding {
+	options, err := json.Marshal(req.Agent.HarnessOptions)
+	if err != nil || req.Agent.HarnessOptions == nil { // it came from JSON, so it goes back to it
+		options = []byte("{}")
+	}
+	return worker.Binding{
+		Envelope:       g.Envelope(),
+		ConversationID: rec.Identity.ConversationID,
+		Expected:       ready,
+		Agent: worker.Agent{
+			ID: req.Agent.ID, Version: req.Agent.Version, Name: req.Agent.Name, HarnessOptions: options,
+			ModelAlias: req.Agent.ModelAlias, MaxOutputTokens: req.Agent.Limits.MaxOutputTokens, Prompt: req.Agent.Prompt,
+		},
+		Tools:     tools,
+		Endpoints: m.cfg.Endpoints,
+		Limits: worker.Limits{
+			MaxModelCalls: req.Agent.Limits.MaxModelCalls, MaxToolCalls: req.Agent.Limits.MaxToolCalls,
+			MaxStateBytes: stateBytes, ShutdownGrace: shutdownGrace,
+		},
+		Tokens: calls,
+	}
+}

@@ -1,0 +1,118 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+)
+
+// replayPage is how many events are read at once when a log is replayed.
+const replayPage = 512
+
+// logOf reads the committed log of a run, event by event.
+func (s *Service) logOf(ctx context.Context, bindingID, runID string) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for from := uint64(0); ; {
+			page, err := s.cfg.Writer.Events(ctx, bindingID, runID, from, replayPage)
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+			for _, raw := range page.Events {
+				var e event.Event
+				err := json.Unmarshal(raw, &e)
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+			if len(page.Events) == 0 || page.Ended {
+				return
+			}
+			from = page.Next
+		}
+	}
+}
+
+// closing gives the events that close a run, its terminal last. The terminal
+// follows from how the run ends as committed, never from what a worker said;
+// stopReason is the one thing that only a worker knows.
+func (s *Service) closing(ctx context.Context, rec binding.Record, run binding.Run, sideEffects, stopReason string) (binding.Batch, error) {
+	m := event.NewMachine(run.ID, rec.Identity.ConversationID, s.cfg.Bounds)
+	if err := m.Replay(s.logOf(ctx, rec.ID, run.ID)); err != nil {
+		return binding.Batch{}, fault.Wrap(fmt.Errorf("committed log does not replay: %w", err), fault.Internal, "runs.closing")
+	}
+	started := event.RunStarted{HarnessID: rec.Identity.HarnessID, AdapterVersion: rec.Identity.AdapterVersion}
+	end, err := terminalOf(m, rec, run, event.SideEffectStatus(sideEffects), stopReason)
+	if err != nil {
+		return binding.Batch{}, err
+	}
+	events, err := s.close(m, started, end)
+	if err != nil {
+		return binding.Batch{}, fault.Wrap(fmt.Errorf("closing events: %w", err), fault.Internal, "runs.closing")
+	}
+	return encode(events)
+}
+
+func (s *Service) close(m *event.Machine, started event.RunStarted, end event.Data) ([]event.Event, error) {
+	at := s.cfg.Now().UTC()
+	switch end.(type) {
+	case event.RunError, event.RunCancelled:
+		return m.Close(at, started, end)
+	}
+	var events []event.Event
+	for _, d := range append(m.Closers(end), event.Draft{Data: end}) {
+		e := m.Stamp(d, at)
+		if err := m.Accept(e); err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// unknownStopReason stands where the worker was gone before it said why the
+// model stopped.
+const unknownStopReason = "unknown"
+
+func terminalOf(m *event.Machine, rec binding.Record, run binding.Run, effects event.SideEffectStatus, stopReason string) (event.Data, error) {
+	switch run.End.Kind {
+	case binding.EndSuccess:
+		if stopReason == "" {
+			stopReason = unknownStopReason
+		}
+		state := event.ThreadState{Durability: event.DurabilityNone}
+		if rec.Head.RunID == run.ID {
+			state = event.ThreadState{Durability: event.DurabilityCommitted, DurableRevision: &rec.Head.Revision, HeadRef: &rec.Head.SnapshotRef}
+		}
+		return event.RunFinished{StopReason: stopReason, ThreadState: &state}, nil
+	case binding.EndInterrupted:
+		requested, ok := m.Interrupt()
+		if !ok {
+			return nil, fault.Wrap(errors.New("run ends as interrupted without an interrupt"), fault.Internal, "runs.terminal")
+		}
+		return event.RunInterrupted{InterruptID: requested.InterruptID, Reason: requested.InterruptType.Reason()}, nil
+	case binding.EndCancelling:
+		return event.RunCancelled{Reason: event.CancelReason(run.End.Reason), SideEffectStatus: effects}, nil
+	case binding.EndError:
+		return runError(fault.Code(run.End.Reason), effects), nil
+	case binding.EndLost:
+		return runError(fault.ControlPlaneLost, effects), nil
+	case binding.EndOpen:
+	}
+	return nil, fault.Wrap(fmt.Errorf("run ends as %q", run.End.Kind), fault.Internal, "runs.terminal")
+}
+
+// runError has the fixed sentence of its code and nothing of what a worker or
+// provider said.
+func runError(code fault.Code, effects event.SideEffectStatus) event.RunError {
+	if !code.Known() {
+		code = fault.Internal
+	}
+	return event.RunError{Code: string(code), Message: code.Message(), Retryable: code.Retryable(), SideEffectStatus: effects}
+}

@@ -1,0 +1,210 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/agents"
+	"cofferdam.dev/services/controlplane/internal/lease"
+	"cofferdam.dev/services/controlplane/internal/worker"
+)
+
+// concludeTimeout bounds what happens after a run's time is over.
+const concludeTimeout = 30 * time.Second
+
+// driver drives one run of this replica from its start to its conclusion.
+type driver struct {
+	s     *Service
+	agent agents.Agent
+	req   StartRequest
+	env   fence.Envelope
+	grant fence.Grant
+	log   *journal
+	held  *lease.Held
+	// stopped is set once the worker's stream ended with a terminal.
+	stopped bool
+	// terminal is the worker's own terminal, as far as it is believed.
+	terminal event.Data
+}
+
+// launch drives a run in a goroutine that the service waits for.
+func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartRequest) {
+	run := *rec.Run
+	ctx, cancel := context.WithDeadline(s.stop, run.Deadline)
+	if !s.hub.drive(run.ID, cancel) {
+		cancel()
+		return
+	}
+	d := &driver{
+		s: s, agent: agent, req: req,
+		env: fence.Envelope{
+			BindingID: rec.ID, Epoch: rec.Epoch, Generation: rec.Generation, RunID: run.ID,
+			RequestID: run.RequestID, IdempotencyKey: "run", Deadline: run.Deadline,
+		},
+		log: newJournal(s, rec.ID, rec.Identity.ConversationID, run.ID),
+	}
+	s.drivers.Go(func() {
+		defer s.hub.done(run.ID)
+		defer cancel()
+		d.drive(ctx)
+	})
+}
+
+// drive has no error: whatever happens becomes how the run ends.
+func (d *driver) drive(ctx context.Context) {
+	grant, err := d.s.cfg.Guard.Admit(ctx, d.env)
+	if err != nil {
+		d.s.cfg.Logger.WarnContext(ctx, "run could not be driven", "error", err.Error())
+		return
+	}
+	d.grant = grant
+	beating := d.beat(ctx)
+	err = d.turn(ctx)
+	beating()
+
+	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
+	defer cancel()
+	d.end(ended, d.wish(ctx, err))
+	if d.held != nil {
+		d.held.Client.Close()
+	}
+}
+
+// turn runs the turn on a worker. nil means that the worker sent a terminal.
+func (d *driver) turn(ctx context.Context) error {
+	files, handles, err := d.putFiles(ctx)
+	if err != nil {
+		return err
+	}
+	held, err := d.s.cfg.Leases.Acquire(ctx, lease.Request{Agent: d.agent, Envelope: d.env, Handles: handles})
+	if err != nil {
+		return err
+	}
+	d.held, d.grant = &held, held.Grant
+	d.env = held.Grant.Envelope()
+	stream, err := held.Client.Start(ctx, held.Token.Token, worker.Turn{
+		Envelope: d.env, ConversationID: d.req.ConversationID, Message: d.req.Message,
+		Files: files, ClientContext: d.req.ClientContext, Tokens: held.CallTokens,
+	})
+	if err != nil {
+		return err
+	}
+	err = d.pump(ctx, stream)
+	return errors.Join(err, ignoreClosed(stream.Close()))
+}
+
+func (d *driver) putFiles(ctx context.Context) (files []worker.File, handles []string, err error) {
+	for _, f := range d.req.Files {
+		put, err := d.s.cfg.Files.Put(ctx, d.env, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		files, handles = append(files, put), append(handles, put.Handle)
+	}
+	return files, handles, nil
+}
+
+// pump takes the worker's events into the log until its terminal. One batch is
+// in flight at a time: a slow store holds the worker's stream back.
+func (d *driver) pump(ctx context.Context, stream worker.Stream) error {
+	for {
+		frame, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			return fault.New(fault.Protocol, "runs.pump", fault.Detail("the stream ended without a terminal"))
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.authentic(frame); err != nil {
+			d.drop(ctx, len(frame.Events), "foreign")
+			return err
+		}
+		terminal, err := d.log.take(ctx, d.grant, frame.Events)
+		if errors.Is(err, binding.ErrEnded) {
+			d.drop(ctx, len(frame.Events), "ended")
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if terminal != nil {
+			d.terminal, d.stopped = terminal, true
+			return nil
+		}
+	}
+}
+
+// authentic compares a frame with what is committed: the worker repeats the
+// envelope, its boot nonce and the capability that bound it in every frame.
+func (d *driver) authentic(f worker.Frame) error {
+	l := d.held.Record.Lease
+	same := f.Envelope.BindingID == d.env.BindingID && f.Envelope.Epoch == d.env.Epoch &&
+		f.Envelope.Generation == d.env.Generation && f.Envelope.RunID == d.env.RunID
+	if !same || f.BootNonce != l.BootNonce || f.CapabilityID != l.BoundBy {
+		d.s.refusals.note(d.env.BindingID, "event", f.Envelope.Generation)
+		return fault.New(fault.StaleLease, "runs.authentic")
+	}
+	return nil
+}
+
+func (d *driver) drop(ctx context.Context, n int, reason string) {
+	d.s.late.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+}
+
+// beat shows other replicas that this one drives the run, and finds out that
+// another one cancelled it. The returned function ends it and waits.
+func (d *driver) beat(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	env := d.env // the driver's own changes when its run is carried over
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(d.s.cfg.BeatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				d.s.beatOnce(ctx, env)
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// beatOnce has no error: a store that is away makes nobody lost.
+func (s *Service) beatOnce(ctx context.Context, env fence.Envelope) {
+	rec, err := s.cfg.Writer.Backend().Load(ctx, env.BindingID)
+	if err != nil {
+		return
+	}
+	if rec.Run == nil || rec.Run.ID != env.RunID || rec.Run.End.Kind == binding.EndCancelling {
+		s.hub.wake(env.RunID)
+		return
+	}
+	env.Generation = rec.Generation // it rises when a run that has done nothing is carried over
+	grant, err := s.cfg.Guard.Admit(ctx, env)
+	if err != nil {
+		return
+	}
+	if err := s.cfg.Writer.Beat(ctx, grant, s.cfg.Owner); err != nil {
+		s.cfg.Logger.WarnContext(ctx, "owner's beat was not committed", "error", err.Error())
+	}
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

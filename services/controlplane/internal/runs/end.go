@@ -1,0 +1,191 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/lease"
+)
+
+// wish is how the driver would have the run end. The store decides.
+func (d *driver) wish(ctx context.Context, err error) binding.End {
+	if d.stopped {
+		return wishOf(d.terminal)
+	}
+	switch {
+	case d.s.stop.Err() != nil:
+		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByShutdown)}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), !d.s.cfg.Now().Before(d.env.Deadline):
+		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByDeadline)}
+	case ctx.Err() != nil: // woken by a cancel whose end stands already
+		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByClient)}
+	case broken(err) && d.evicted(context.WithoutCancel(ctx)):
+		return binding.End{Kind: binding.EndError, Reason: string(fault.SandboxEvicted)}
+	default:
+		f := fault.From(err, "runs.drive")
+		d.s.cfg.Logger.WarnContext(ctx, "run failed", "error", f.Error(), "incident_id", f.Incident())
+		return binding.End{Kind: binding.EndError, Reason: string(f.Code())}
+	}
+}
+
+// broken tells a connection that broke from an answer that was an error.
+func broken(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.DependencyUnavailable, fault.Internal, fault.Cancelled:
+		return true
+	default:
+		return false
+	}
+}
+
+func wishOf(terminal event.Data) binding.End {
+	switch t := terminal.(type) {
+	case event.RunFinished:
+		return binding.End{Kind: binding.EndSuccess}
+	case event.RunInterrupted:
+		return binding.End{Kind: binding.EndInterrupted}
+	case event.RunCancelled:
+		return binding.End{Kind: binding.EndCancelling, Reason: string(t.Reason)}
+	case event.RunError:
+		if code := fault.Code(t.Code); code.Known() {
+			return binding.End{Kind: binding.EndError, Reason: t.Code}
+		}
+	}
+	return binding.End{Kind: binding.EndError, Reason: string(fault.Protocol)}
+}
+
+// evicted asks the provider whether the sandbox is gone. The worker's stream
+// breaks a moment before the provider knows, so it is asked for a while.
+func (d *driver) evicted(ctx context.Context) bool {
+	if d.held == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		alive, err := d.s.cfg.Provider.Alive(ctx, d.held.Record.Lease.ClaimName, d.held.Record.Lease.InstanceUID)
+		if err == nil && !alive {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// end decides how the run ends, stops the worker, and concludes. A step that
+// fails is left to the reconciler: everything it needs is committed.
+func (d *driver) end(ctx context.Context, wish binding.End) {
+	rec, err := d.decide(ctx, wish)
+	if err != nil {
+		d.s.cfg.Logger.ErrorContext(ctx, "the end of a run could not be decided yet", "error", err.Error())
+		return
+	}
+	if rec.Run == nil || rec.Run.ID != d.env.RunID {
+		d.s.conclude(ctx, rec) // it was replaced or taken over: the entry in ending has all that is needed
+		return
+	}
+	healthy := d.stop(ctx, rec)
+	stopReason := ""
+	if t, ok := d.terminal.(event.RunFinished); ok {
+		stopReason = t.StopReason
+	}
+	if err := d.s.terminate(ctx, rec, d.grant, stopReason); err != nil {
+		d.s.cfg.Logger.ErrorContext(ctx, "run could not be concluded yet", "error", err.Error())
+	}
+	d.s.hub.grew(d.env.RunID, 0)
+	if !healthy {
+		if _, err := d.s.cfg.Leases.Replace(ctx, rec, d.agent.Profile); err != nil && !errors.Is(err, binding.ErrFenced) {
+			d.s.cfg.Logger.WarnContext(ctx, "lease could not be replaced yet", "error", err.Error())
+		}
+	}
+}
+
+// decide sets the run's end where none stands. A worker that says finished
+// without a committed head has broken the protocol.
+func (d *driver) decide(ctx context.Context, wish binding.End) (binding.Record, error) {
+	rec, err := d.s.cfg.Writer.Backend().Load(ctx, d.env.BindingID)
+	if err != nil || rec.Run == nil || rec.Run.ID != d.env.RunID || !rec.Run.End.Open() {
+		return rec, err
+	}
+	if wish.Kind == binding.EndSuccess || wish.Kind == binding.EndInterrupted {
+		wish = binding.End{Kind: binding.EndError, Reason: string(fault.Protocol)}
+	}
+	if _, err := d.s.cfg.Writer.SetEnd(ctx, d.grant, wish); err != nil && !fault.Is(err, fault.StaleLease) {
+		return rec, err
+	}
+	return d.s.cfg.Writer.Backend().Load(ctx, d.env.BindingID)
+}
+
+// stop makes sure that the harness has stopped before the terminal says so. It
+// reports whether the worker can be used again.
+func (d *driver) stop(ctx context.Context, rec binding.Record) (healthy bool) {
+	if d.held == nil || d.stopped {
+		return true
+	}
+	if d.s.askToStop(ctx, rec, d.held) {
+		return true
+	}
+	release, cancel := context.WithTimeout(ctx, d.s.cfg.CancelGrace)
+	defer cancel()
+	if err := d.s.cfg.Provider.Release(release, rec.Lease.ClaimName); err != nil {
+		d.s.cfg.Logger.WarnContext(ctx, "sandbox could not be released yet", "error", err.Error())
+	}
+	return false
+}
+
+// askToStop cancels the run in the worker and waits, bounded, until the harness
+// has stopped.
+func (s *Service) askToStop(ctx context.Context, rec binding.Record, held *lease.Held) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.CancelGrace)
+	defer cancel()
+	env := held.Grant.Envelope()
+	env.Deadline = s.cfg.Now().Add(s.cfg.CancelGrace)
+	token, err := s.cfg.Leases.Lifecycle(ctx, env, rec.Lease.InstanceUID)
+	if err != nil {
+		return false
+	}
+	reason := string(event.CancelledByShutdown)
+	if rec.Run.End.Kind == binding.EndCancelling {
+		reason = rec.Run.End.Reason
+	}
+	for {
+		c, err := held.Client.Cancel(ctx, token.Token, env, reason)
+		if err != nil {
+			return false
+		}
+		if c.Stopped {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// terminate makes write 3: closing events, terminal and the move to ending are
+// one write. Then it concludes.
+func (s *Service) terminate(ctx context.Context, rec binding.Record, g fence.Grant, stopReason string) error {
+	effects, err := s.cfg.Writer.Revoke(ctx, rec, binding.Ending{Epoch: rec.Epoch, Generation: rec.Generation, Run: rec.Run})
+	if err != nil {
+		return err
+	}
+	batch, err := s.closing(ctx, rec, *rec.Run, effects, stopReason)
+	if err != nil {
+		return err
+	}
+	if _, err := s.cfg.Writer.Terminate(ctx, g, s.cfg.Owner, batch, rec.Run.End); err != nil {
+		return err
+	}
+	s.hub.grew(rec.Run.ID, batch.Bytes())
+	return s.concludeRun(ctx, rec, rec.Run.ID)
+}

@@ -1,0 +1,197 @@
+package runs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/runs/runstest"
+)
+
+// kill ends the sandbox of the play, as SIGKILL would.
+func kill(ctx context.Context, s *runstest.Stack, p *runstest.Play) error {
+	rec, err := s.Writer.Backend().Load(ctx, p.Turn.Envelope.BindingID)
+	if err != nil {
+		return err
+	}
+	s.Provider.Kill(rec.Lease.ClaimName)
+	return context.Canceled
+}
+
+func TestASandboxThatDiesInTextEndsTheRunAsEvicted(t *testing.T) {
+	s := newStack(t, func(s **runstest.Stack) runstest.Script {
+		return func(ctx context.Context, p *runstest.Play) error {
+			if err := p.Emit(ctx, started(), event.TextStarted{MessageID: "m1"}, event.TextDelta{MessageID: "m1", Delta: "half a"}); err != nil {
+				return err
+			}
+			if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: " sentence"}); err != nil { // the first frame is committed
+				return err
+			}
+			return kill(ctx, *s, p)
+		}
+	}, runstest.Options{})
+	r := start(t, s, "hi")
+	events := follow(t, s, r.RunID)
+	e := last[event.RunError](t, events)
+	if e.Code != string(fault.SandboxEvicted) {
+		t.Errorf("code = %s, want sandbox_evicted", e.Code)
+	}
+	s.Workers.Play(turn(&s, "back again"))
+	next := start(t, s, "again")
+	last[event.RunFinished](t, follow(t, s, next.RunID))
+	if g := s.Record(t, r.BindingID).Generation; g != 2 {
+		t.Errorf("generation = %d, want 2", g)
+	}
+}
+
+func TestASandboxThatDiesAfterTheCommitHasFinished(t *testing.T) {
+	s := newStack(t, func(s **runstest.Stack) runstest.Script {
+		return func(ctx context.Context, p *runstest.Play) error {
+			if err := p.Emit(ctx, started()); err != nil {
+				return err
+			}
+			if err := (*s).Commit(ctx, p, "ref"); err != nil {
+				return err
+			}
+			return kill(ctx, *s, p)
+		}
+	}, runstest.Options{})
+	f := last[event.RunFinished](t, follow(t, s, start(t, s, "hi").RunID))
+	if f.ThreadState.Durability != event.DurabilityCommitted {
+		t.Errorf("thread_state = %+v, want committed", f.ThreadState)
+	}
+}
+
+func TestAnIdleSandboxThatDiesIsReplacedByItself(t *testing.T) {
+	s := newStack(t, say("hello"), runstest.Options{})
+	r := start(t, s, "hi")
+	follow(t, s, r.RunID)
+	eventually(t, "the run is concluded", func() bool { return s.Record(t, r.BindingID).Run == nil })
+	s.Provider.Kill(s.Record(t, r.BindingID).Lease.ClaimName)
+	eventually(t, "the generation has risen", func() bool { return s.Record(t, r.BindingID).Generation == 2 })
+	eventually(t, "the old lease is dropped", func() bool { return len(s.Record(t, r.BindingID).Ending) == 0 })
+	f := last[event.RunFinished](t, follow(t, s, start(t, s, "two").RunID))
+	if *f.ThreadState.DurableRevision != 2 {
+		t.Errorf("revision = %d, want 2", *f.ThreadState.DurableRevision)
+	}
+}
+
+func TestARunThatHasDoneNothingIsCarriedToTheNextSandbox(t *testing.T) {
+	s := newStack(t, func(s **runstest.Stack) runstest.Script {
+		return func(ctx context.Context, p *runstest.Play) error { return turn(s, "hello")(ctx, p) }
+	}, runstest.Options{})
+	// The first sandbox is gone before it is asked whether it is ready.
+	s.Provider.Refuse(nil)
+	warm := start(t, s, "warm")
+	follow(t, s, warm.RunID)
+	eventually(t, "concluded", func() bool { return s.Record(t, warm.BindingID).Run == nil })
+	rec := s.Record(t, warm.BindingID)
+	{
+		s.Workers.Gone(rec.Lease.InstanceUID) // the worker is deaf; its provider does not know
+	}
+	r := start(t, s, "hi")
+	last[event.RunFinished](t, follow(t, s, r.RunID))
+	if g := s.Record(t, r.BindingID).Generation; g != 2 {
+		t.Errorf("generation = %d, want 2: the run must have been carried over", g)
+	}
+}
+
+func TestARunWithoutAnOwnerIsTakenOver(t *testing.T) {
+	s := runstest.Make(t, nil, runstest.Options{Owner: "cp-new"})
+	s.Workers.Play(turn(&s, "hello"))
+	r := orphan(t, s, "cp-dead")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Runs.Run(ctx) }()
+	events := follow(t, s, r.ID)
+	if e := last[event.RunError](t, events); e.Code != string(fault.ControlPlaneLost) {
+		t.Errorf("code = %s, want control_plane_lost", e.Code)
+	}
+	last[event.RunFinished](t, follow(t, s, start(t, s, "next").RunID))
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A leader that had lost its lease still acted (cilium 42920): a run whose owner
+// beats is left alone.
+func TestARunWhoseOwnerBeatsIsLeftAlone(t *testing.T) {
+	s := runstest.Make(t, nil, runstest.Options{Owner: "cp-new"})
+	run := orphan(t, s, "cp-alive")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Runs.Run(ctx) }()
+	id := bindingOf(t, s, run.ID)
+	for range 30 {
+		rec := s.Record(t, id)
+		g, err := s.Guard.Admit(t.Context(), envelope(rec))
+		if err != nil {
+			t.Fatalf("the run was taken over: %v", err)
+		}
+		if err := s.Writer.Beat(t.Context(), g, "cp-alive"); err != nil {
+			t.Fatalf("the owner cannot beat: %v", err)
+		}
+		waitOneSweep(t)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// waitOneSweep lets the reconciler look once; it is paced by its own ticker.
+func waitOneSweep(t *testing.T) {
+	t.Helper()
+	timer := time.NewTimer(20 * time.Millisecond)
+	defer timer.Stop()
+	<-timer.C
+}
+
+func envelope(rec binding.Record) fence.Envelope {
+	return fence.Envelope{
+		BindingID: rec.ID, Epoch: rec.Epoch, Generation: rec.Generation, RunID: rec.Run.ID,
+		RequestID: "r", IdempotencyKey: "k", Deadline: rec.Run.Deadline,
+	}
+}
+
+func bindingOf(t *testing.T, s *runstest.Stack, runID string) string {
+	t.Helper()
+	id, err := s.Writer.Backend().FindRun(t.Context(), runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// orphan commits a run that another replica started and does not drive.
+func orphan(t *testing.T, s *runstest.Stack, owner string) binding.Run {
+	t.Helper()
+	ids, err := binding.NewIDs([]byte("kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := binding.Identity{
+		Environment: "test", Subject: "user-1", Organization: "default", AgentID: "demo", AgentVersion: 1,
+		ConversationID: "c1", HarnessID: "native", AdapterVersion: "1.0.0", ContractVersion: 1,
+	}
+	rec, _, err := s.Writer.Backend().Insert(t.Context(), binding.Record{ID: ids.BindingID(id), Identity: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, err = s.Writer.Replace(t.Context(), rec.ID, 0, 0, func(g uint32) string { return binding.ClaimName(rec.ID, g) }, "default"); err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.Writer.Start(t.Context(), binding.StartParams{
+		BindingID: rec.ID, RunID: "run_orphan", RequestID: "req", KeyDigest: "k", ContentDigest: "c",
+		Deadline: time.Now().Add(time.Hour).UTC(), Owner: owner,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *st.Record.Run
+}

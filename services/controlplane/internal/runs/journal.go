@@ -1,0 +1,94 @@
+package runs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+)
+
+// journal judges a worker's events a second time and appends them to the
+// committed log.
+type journal struct {
+	s         *Service
+	bindingID string
+	runID     string
+	machine   *event.Machine
+}
+
+func newJournal(s *Service, bindingID, conversationID, runID string) *journal {
+	return &journal{s: s, bindingID: bindingID, runID: runID, machine: event.NewMachine(runID, conversationID, s.cfg.Bounds)}
+}
+
+// take commits a frame's events. A terminal is accepted but not appended: it
+// goes into the log with the decision that it agrees with. Errors: protocol,
+// stale_lease, binding.ErrEnded.
+func (j *journal) take(ctx context.Context, g fence.Grant, events []event.Event) (terminal event.Data, err error) {
+	var batch []event.Event
+	for _, e := range events {
+		if e.Type().Terminal() {
+			if err := j.machine.Check(e); err != nil {
+				return nil, fault.Wrap(err, fault.Protocol, "runs.take")
+			}
+			terminal = e.Data
+			break
+		}
+		err := j.machine.Accept(e)
+		if errors.Is(err, event.ErrEmptyDelta) {
+			continue
+		}
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Protocol, "runs.take")
+		}
+		batch = append(batch, e)
+	}
+	if len(batch) == 0 {
+		return terminal, nil
+	}
+	return terminal, j.append(ctx, g, batch)
+}
+
+// append repeats a batch whose fate is unknown, unchanged under its nonce,
+// until it is settled or the run's time is over.
+func (j *journal) append(ctx context.Context, g fence.Grant, events []event.Event) error {
+	b, err := encode(events)
+	if err != nil {
+		return err
+	}
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		_, err := j.s.cfg.Writer.Append(ctx, g, j.s.cfg.Owner, b)
+		switch {
+		case err == nil:
+			j.s.hub.grew(j.runID, b.Bytes())
+			return nil
+		case errors.Is(err, binding.ErrEnded), fault.Is(err, fault.StaleLease), fault.Is(err, fault.Protocol):
+			return err
+		case ctx.Err() != nil:
+			return fault.From(ctx.Err(), "runs.append")
+		}
+		j.s.cfg.Logger.WarnContext(ctx, "events are not committed yet; trying again", "error", err.Error())
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func encode(events []event.Event) (binding.Batch, error) {
+	b := binding.Batch{Nonce: rand.Text(), First: events[0].Sequence, Events: make([]json.RawMessage, len(events))}
+	for i, e := range events {
+		raw, err := json.Marshal(e)
+		if err != nil {
+			return b, fault.Wrap(fmt.Errorf("encode event: %w", err), fault.Internal, "runs.encode")
+		}
+		b.Events[i] = raw
+	}
+	return b, nil
+}

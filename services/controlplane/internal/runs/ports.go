@@ -1,0 +1,37 @@
+package runs
+
+import (
+	"context"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/lease"
+	"cofferdam.dev/services/controlplane/internal/worker"
+)
+
+// Files puts what came with a message into the file broker, and makes a
+// download handle for it.
+type Files interface {
+	Put(ctx context.Context, env fence.Envelope, f InlineFile) (worker.File, error)
+}
+
+// Leases gets workers for runs; *lease.Manager does.
+type Leases interface {
+	Acquire(ctx context.Context, req lease.Request) (lease.Held, error)
+	Replace(ctx context.Context, rec binding.Record, profile string) (binding.Record, error)
+	Lifecycle(ctx context.Context, env fence.Envelope, instanceUID string) (worker.Token, error)
+}
+
+// Caller is who asks, after authentication. The subject never leaves the
+// control plane and the brokers.
+type Caller struct {
+	Subject      string
+	Organization string
+}
+
+// InlineFile is a file that came with a message.
+type InlineFile struct {
+	Name     string
+	MIMEType string
+	Data     []byte
+}

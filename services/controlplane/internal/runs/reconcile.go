@@ -1,0 +1,198 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+)
+
+// listPage is how many records are looked at at once.
+const listPage = 256
+
+// reconcile concludes what is ending, takes over what nobody drives any more,
+// and replaces the leases of sandboxes that went away, until ctx ends.
+func (s *Service) reconcile(ctx context.Context) {
+	watch := newBeatWatch(s.cfg.Now)
+	s.sweep(ctx, watch)
+	tick := time.NewTicker(s.cfg.ReconcileEvery)
+	defer tick.Stop()
+	exits := s.cfg.Provider.Exits()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case exit, open := <-exits:
+			if !open {
+				exits = nil // the provider has closed; the sweep still asks it
+				continue
+			}
+			s.gone(ctx, exit)
+		case <-tick.C:
+			s.sweep(ctx, watch)
+		}
+	}
+}
+
+// sweep looks at every record that has a run or something ending.
+func (s *Service) sweep(ctx context.Context, watch *beatWatch) {
+	for after := ""; ; {
+		page, err := s.cfg.Writer.Backend().List(ctx, after, listPage, true)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.cfg.Logger.WarnContext(ctx, "records cannot be listed", "error", err.Error())
+			}
+			return
+		}
+		for _, rec := range page {
+			if rec.Run != nil && !s.hub.drives(rec.Run.ID) {
+				s.adopt(ctx, rec, watch)
+			}
+			if len(rec.Ending) > 0 {
+				s.conclude(ctx, rec)
+			}
+		}
+		if len(page) < listPage {
+			return
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// adopt takes over a run that this replica does not drive: at once if it
+// carries this replica's own name (a start whose reply was lost), else after
+// the same beat was seen for a whole interval of this replica's own clock.
+func (s *Service) adopt(ctx context.Context, rec binding.Record, watch *beatWatch) {
+	run := rec.Run
+	if run.Owner != s.cfg.Owner && !watch.still(run.ID, run.OwnerBeat, s.cfg.TakeOverAfter) {
+		return
+	}
+	err := s.cfg.Writer.TakeOver(ctx, rec.ID, run.ID, run.Owner, run.OwnerBeat)
+	if err != nil {
+		if !errors.Is(err, binding.ErrFenced) && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "run could not be taken over", "error", err.Error())
+		}
+		return
+	}
+	s.cfg.Logger.InfoContext(ctx, "took over a run whose owner is gone")
+	if next, err := s.cfg.Writer.Backend().Load(ctx, rec.ID); err == nil {
+		s.conclude(ctx, next)
+	}
+}
+
+// conclude does what is left to do for everything in ending. What fails is
+// tried again with the next sweep.
+func (s *Service) conclude(ctx context.Context, rec binding.Record) {
+	for _, e := range rec.Ending {
+		if e.Run != nil {
+			if err := s.concludeRun(ctx, rec, e.Run.ID); err != nil && ctx.Err() == nil {
+				s.cfg.Logger.WarnContext(ctx, "run could not be concluded yet", "error", err.Error())
+			}
+		}
+		if e.Lease != nil {
+			s.concludeLease(ctx, rec.ID, e.Lease.ClaimName)
+		}
+	}
+}
+
+func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID string) error {
+	_, err := s.cfg.Writer.ConcludeRun(ctx, rec.ID, runID, func(run binding.Run, sideEffects string) (binding.Batch, error) {
+		now, err := s.cfg.Writer.Backend().Load(ctx, rec.ID)
+		if err != nil {
+			return binding.Batch{}, err
+		}
+		return s.closing(ctx, now, run, sideEffects, "")
+	})
+	s.hub.grew(runID, 0)
+	if fault.Is(err, fault.NotFound) {
+		return nil // the record was read before the run got there
+	}
+	return err
+}
+
+func (s *Service) concludeLease(ctx context.Context, bindingID, claimName string) {
+	release, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
+	defer cancel()
+	if err := s.cfg.Provider.Release(release, claimName); err != nil {
+		s.cfg.Logger.WarnContext(ctx, "claim could not be released yet", "error", err.Error())
+		return
+	}
+	if err := s.cfg.Writer.DropLease(ctx, bindingID, claimName); err != nil && ctx.Err() == nil {
+		s.cfg.Logger.WarnContext(ctx, "released lease could not be dropped yet", "error", err.Error())
+	}
+}
+
+// gone replaces the lease of a sandbox that went away while no run was active.
+// A run that was, ends in its driver, which sees the broken stream.
+func (s *Service) gone(ctx context.Context, exit sandbox.Exit) {
+	rec, err := s.byClaim(ctx, exit)
+	if err != nil || rec.Run != nil {
+		return
+	}
+	s.cfg.Logger.InfoContext(ctx, "sandbox went away; its lease is replaced", "generation", rec.Generation)
+	next, err := s.cfg.Leases.Replace(ctx, rec, rec.Lease.Profile)
+	if err != nil {
+		if !errors.Is(err, binding.ErrFenced) && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "lease could not be replaced yet", "error", err.Error())
+		}
+		return
+	}
+	s.conclude(ctx, next)
+}
+
+// byClaim finds the record whose lease has the instance.
+func (s *Service) byClaim(ctx context.Context, exit sandbox.Exit) (binding.Record, error) {
+	for after := ""; ; {
+		page, err := s.cfg.Writer.Backend().List(ctx, after, listPage, false)
+		if err != nil {
+			return binding.Record{}, err
+		}
+		for _, rec := range page {
+			if rec.Lease != nil && rec.Lease.ClaimName == exit.ClaimName && rec.Lease.InstanceUID == exit.UID {
+				return rec, nil
+			}
+		}
+		if len(page) < listPage {
+			return binding.Record{}, binding.ErrNotFound
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// beatWatch remembers when a beat was first seen, by this replica's own clock.
+type beatWatch struct {
+	now  func() time.Time
+	seen map[string]beatSeen
+}
+
+type beatSeen struct {
+	beat  uint64
+	since time.Time
+}
+
+func newBeatWatch(now func() time.Time) *beatWatch {
+	return &beatWatch{now: now, seen: map[string]beatSeen{}}
+}
+
+// still reports whether the run's beat has stood for the interval.
+func (w *beatWatch) still(runID string, beat uint64, interval time.Duration) bool {
+	at := w.now()
+	first, ok := w.seen[runID]
+	if !ok || first.beat != beat {
+		w.forgetOld(at.Add(-10 * interval))
+		w.seen[runID] = beatSeen{beat, at}
+		return false
+	}
+	return at.Sub(first.since) >= interval
+}
+
+func (w *beatWatch) forgetOld(before time.Time) {
+	for id, s := range w.seen {
+		if s.since.Before(before) {
+			delete(w.seen, id)
+		}
+	}
+}

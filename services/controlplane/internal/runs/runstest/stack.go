@@ -1,0 +1,161 @@
+package runstest
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/binding/bindingtest"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/agents"
+	"cofferdam.dev/services/controlplane/internal/lease"
+	"cofferdam.dev/services/controlplane/internal/runs"
+	"cofferdam.dev/services/controlplane/internal/worker"
+)
+
+// Caller of most tests.
+func Caller() runs.Caller { return runs.Caller{Subject: "user-1", Organization: "default"} }
+
+// Stack is the control plane's domain without its wires.
+type Stack struct {
+	Runs     *runs.Service
+	Writer   *binding.Writer
+	Guard    *fence.Guard
+	Provider *Provider
+	Workers  *Workers
+}
+
+// Options of a Stack. Zero values are defaults.
+type Options struct {
+	Backend binding.Backend
+	Owner   string
+	// RunTimeout of the agent "demo", in seconds.
+	RunTimeout uint32
+	// Change edits the configuration before the service is made.
+	Change func(*runs.Config)
+}
+
+// New makes a Stack whose reconciler runs until the test ends.
+func New(t *testing.T, script Script, o Options) *Stack {
+	t.Helper()
+	s := Make(t, script, o)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- s.Runs.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("runs.Run: %v", err)
+		}
+		if err := s.Provider.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Make makes a Stack whose reconciler the test runs itself.
+func Make(t *testing.T, script Script, o Options) *Stack {
+	t.Helper()
+	if o.Backend == nil {
+		o.Backend = bindingtest.NewMemory()
+	}
+	if o.Owner == "" {
+		o.Owner = "cp-test"
+	}
+	catalogue, err := agents.Parse([]byte(`{"agents":[{"agent_id":"demo","version":1,"name":"Demo","organization":"default","harness":"native",` +
+		`"adapter_version":"1.0.0","harness_options":{},"model_alias":"demo","prompt":"","tools":[],"profile":"default",` +
+		`"limits":{"run_timeout_seconds":` + seconds(o.RunTimeout) + `,"max_model_calls":4,"max_tool_calls":4,"max_output_tokens":0}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := binding.NewIDs([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	td := spiffeid.RequireTrustDomainFromString("cofferdam.local")
+	s := &Stack{Provider: NewProvider(td), Workers: NewWorkers(script)}
+	s.Provider.onGone = s.Workers.Gone
+	s.Writer = binding.NewWriter(o.Backend, time.Now)
+	s.Guard = fence.NewGuard(s.Writer, time.Now)
+	logger := slog.New(slog.DiscardHandler)
+	cfg := runs.Config{
+		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: catalogue, Provider: s.Provider, Environment: "test", Owner: o.Owner,
+		Bounds: event.DefaultBounds(), Logger: logger, Meter: noop.NewMeterProvider().Meter("test"),
+		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, CancelGrace: 200 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
+		Leases: lease.New(lease.Config{
+			Writer: s.Writer, Guard: s.Guard, Provider: s.Provider, Workers: s.Workers, Minter: minter{}, Tools: noTools{},
+			TrustDomain: td, Owner: o.Owner, Logger: logger,
+		}),
+	}
+	if o.Change != nil {
+		o.Change(&cfg)
+	}
+	if s.Runs, err = runs.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Commit does what the state facade does at the end of a turn: it moves the
+// head and ends the run as success.
+func (s *Stack) Commit(ctx context.Context, p *Play, ref string) error {
+	g, err := s.Guard.Admit(ctx, p.Turn.Envelope)
+	if err != nil {
+		return err
+	}
+	rec, err := s.Writer.Backend().Load(ctx, p.Turn.Envelope.BindingID)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.Writer.CommitHead(ctx, g, binding.HeadCommit{
+		ExpectedRevision: rec.Head.Revision, Codec: "test", CodecVersion: 1, SnapshotRef: ref,
+		SHA256: ref, IdempotencyDigest: ref, LastSequence: p.LastSequence(),
+	})
+	return err
+}
+
+// Record of the binding that a run belongs to.
+func (s *Stack) Record(t *testing.T, bindingID string) binding.Record {
+	t.Helper()
+	r, err := s.Writer.Backend().Load(t.Context(), bindingID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func seconds(n uint32) string {
+	if n == 0 {
+		n = 60
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+type minter struct{}
+
+// jti of a token that minter made.
+func jti(token string) string { return "jti-of-" + token }
+
+func (minter) Mint(_ context.Context, env fence.Envelope, subject, _ string, scopes []lease.Scope) ([]worker.Token, error) {
+	out := make([]worker.Token, len(scopes))
+	for i, sc := range scopes {
+		token := strings.Join([]string{string(sc.Audience), subject, env.RunID}, "/")
+		out[i] = worker.Token{Audience: string(sc.Audience), Token: token, ID: jti(token)}
+	}
+	return out, nil
+}
+
+type noTools struct{}
+
+func (noTools) ListTools(context.Context, []string) ([]worker.Tool, []string, error) {
+	return nil, nil, nil
+}

@@ -1,0 +1,113 @@
+// Package runs drives runs: it starts them, takes their events into the
+// committed log, decides with the store how they end, and concludes what is
+// ending (the contract's fencing file).
+package runs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/agents"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+)
+
+// Defaults of a Service.
+const (
+	DefaultBeatEvery     = 2 * time.Second
+	DefaultTakeOverAfter = 10 * time.Second
+	DefaultCancelGrace   = 5 * time.Second
+	DefaultReconcile     = time.Second
+)
+
+// Config of a Service.
+type Config struct {
+	Writer   *binding.Writer
+	Guard    *fence.Guard
+	IDs      *binding.IDs
+	Agents   *agents.Catalogue
+	Leases   Leases
+	Files    Files
+	Provider sandbox.Provider
+	// Environment is part of every binding's identity, such as "production".
+	Environment string
+	// Owner is this replica and its incarnation; another process never has it.
+	Owner  string
+	Bounds event.Bounds
+	Logger *slog.Logger
+	Meter  metric.Meter
+
+	// BeatEvery is how often a driven run's owner beats.
+	BeatEvery time.Duration
+	// TakeOverAfter is how long another owner's beat must stand still.
+	TakeOverAfter time.Duration
+	// CancelGrace is how long a worker may take to stop by itself.
+	CancelGrace time.Duration
+	// ReconcileEvery is how often what is ending is looked for.
+	ReconcileEvery time.Duration
+	// Now is time.Now outside of tests.
+	Now func() time.Time
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	set(&c.BeatEvery, DefaultBeatEvery)
+	set(&c.TakeOverAfter, DefaultTakeOverAfter)
+	set(&c.CancelGrace, DefaultCancelGrace)
+	set(&c.ReconcileEvery, DefaultReconcile)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Service drives the runs of one replica.
+type Service struct {
+	cfg     Config
+	hub     *hub
+	drivers sync.WaitGroup
+	late    metric.Int64Counter
+	// stop ends all drivers; their runs are cancelled with reason shutdown.
+	stop     context.Context //nolint:containedctx // the life of the service, which outlives every request
+	stopNow  context.CancelFunc
+	refusals *refusals
+}
+
+// New makes a Service. Run must be called for it to conclude what is ending.
+func New(cfg Config) (*Service, error) {
+	cfg = cfg.withDefaults()
+	late, err := cfg.Meter.Int64Counter("cofferdam.events.late",
+		metric.WithDescription("Events that came after the end of their run was decided, by reason."))
+	if err != nil {
+		return nil, err
+	}
+	stop, stopNow := context.WithCancel(context.Background())
+	return &Service{cfg: cfg, hub: newHub(), late: late, stop: stop, stopNow: stopNow, refusals: newRefusals()}, nil
+}
+
+// Run reconciles until ctx ends; then it cancels the runs that this replica
+// drives and waits, bounded, until they are concluded.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.stopNow()
+	s.reconcile(ctx)
+	s.stopNow()
+	done := make(chan struct{})
+	go func() { s.drivers.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(2*s.cfg.CancelGrace + 5*time.Second):
+		return errors.New("runs: some runs were not concluded in time; another replica will")
+	}
+}

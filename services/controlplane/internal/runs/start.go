@@ -1,0 +1,149 @@
+package runs
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/agents"
+)
+
+// StartRequest asks for a run. The caller may use the agent: that is checked
+// before.
+type StartRequest struct {
+	AgentID        string
+	ConversationID string
+	Message        string
+	Files          []InlineFile
+	// ClientContext is one JSON object, or empty.
+	ClientContext []byte
+	// IdempotencyKey makes a repeated request the same run; empty is a new one.
+	IdempotencyKey string
+}
+
+// Started is the run of a StartRequest.
+type Started struct {
+	RunID     string
+	BindingID string
+	Epoch     uint32
+	// New is false when an earlier request with the same key had started it.
+	New bool
+}
+
+// startAttempts bounds how often a start waits for something that is ending.
+const startAttempts = 20
+
+// Start commits a run and drives it. It returns once the run is committed.
+// Errors: not_found (agent), already_running, idempotency_conflict,
+// dependency_unavailable.
+func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (Started, error) {
+	agent, ok := s.cfg.Agents.Get(req.AgentID)
+	if !ok {
+		return Started{}, fault.New(fault.NotFound, "runs.Start", fault.Detail("agent_id: unknown"))
+	}
+	rec, err := s.binding(ctx, caller, agent, req.ConversationID)
+	if err != nil {
+		return Started{}, err
+	}
+	if req.IdempotencyKey == "" {
+		req.IdempotencyKey = rand.Text()
+	}
+	p := binding.StartParams{
+		BindingID:     rec.ID,
+		Epoch:         rec.Epoch,
+		RunID:         binding.RunID(rec.ID, rec.Epoch, req.IdempotencyKey),
+		RequestID:     "req_" + rand.Text(),
+		KeyDigest:     digest(req.IdempotencyKey),
+		ContentDigest: contentDigest(req),
+		Deadline:      s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
+		Owner:         s.cfg.Owner,
+	}
+	started, err := s.commitStart(ctx, p)
+	if err != nil {
+		return Started{}, err
+	}
+	out := Started{RunID: p.RunID, BindingID: rec.ID, Epoch: p.Epoch, New: started.Outcome == binding.StartedNow}
+	if out.New {
+		s.launch(started.Record, agent, req) //nolint:contextcheck // a run outlives the request that starts it
+	}
+	return out, nil
+}
+
+// binding gives the committed record of a conversation, made if there is none,
+// with a lease generation that a run can be started on.
+func (s *Service) binding(ctx context.Context, caller Caller, agent agents.Agent, conversation string) (binding.Record, error) {
+	id := binding.Identity{
+		Environment: s.cfg.Environment, Subject: caller.Subject, Organization: caller.Organization,
+		AgentID: agent.ID, AgentVersion: agent.Version, ConversationID: conversation,
+		HarnessID: agent.Harness, AdapterVersion: agent.AdapterVersion, ContractVersion: 1,
+	}
+	key := s.cfg.IDs.BindingID(id)
+	rec, _, err := s.cfg.Writer.Backend().Insert(ctx, binding.Record{ID: key, Identity: id})
+	if err != nil {
+		return rec, fault.Wrap(err, fault.DependencyUnavailable, "runs.binding")
+	}
+	if rec.Generation > 0 {
+		return rec, nil
+	}
+	next, err := s.cfg.Leases.Replace(ctx, rec, agent.Profile)
+	if errors.Is(err, binding.ErrFenced) { // another request was first
+		next, err = s.cfg.Writer.Backend().Load(ctx, key)
+	}
+	if err != nil {
+		return rec, fault.From(err, "runs.binding")
+	}
+	return next, nil
+}
+
+// commitStart makes write 1. A run that is only still ending holds a start up
+// for no longer than it takes to conclude it.
+func (s *Service) commitStart(ctx context.Context, p binding.StartParams) (binding.Started, error) {
+	for attempt := 0; ; attempt++ {
+		started, err := s.cfg.Writer.Start(ctx, p)
+		if !fault.Is(err, fault.AlreadyRunning) || attempt >= startAttempts {
+			return started, err
+		}
+		rec, lerr := s.cfg.Writer.Backend().Load(ctx, p.BindingID)
+		if lerr != nil || rec.Run != nil {
+			return started, err
+		}
+		s.conclude(ctx, rec)
+		select {
+		case <-ctx.Done():
+			return started, fault.From(ctx.Err(), "runs.Start")
+		case <-time.After(time.Duration(attempt+1) * 5 * time.Millisecond):
+		}
+	}
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// contentDigest tells the same request from another one under the same key.
+func contentDigest(req StartRequest) string {
+	h := sha256.New()
+	field(h, []byte(req.Message))
+	field(h, req.ClientContext)
+	for _, f := range req.Files {
+		field(h, []byte(f.Name))
+		field(h, []byte(f.MIMEType))
+		field(h, f.Data)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// field writes a length before the bytes, so that no two lists of fields are
+// the same stream.
+func field(h hash.Hash, b []byte) {
+	_, _ = fmt.Fprintf(h, "%d:", len(b)) // a hash never fails to write
+	_, _ = h.Write(b)
+}

@@ -1,0 +1,197 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+)
+
+// What a claim has adopted goes with the claim, by its name alone
+// (agent-sandbox 587): first the process, then the workspace, then the identity.
+func TestReleaseDestroysInOrder(t *testing.T) {
+	w := start(t, "litter")
+	in := w.claim(t, "hc-1")
+	w.said(t, in.UID, "littered")
+	var removed []string
+	w.ids.onRemove = func(_ context.Context, uid string) error {
+		removed = append(removed, uid)
+		if exists(in.PID) {
+			t.Error("the identity is taken back while the process is there")
+		}
+		if _, err := os.Lstat(w.workspace(uid)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the identity is taken back while the workspace is there: %v", err)
+		}
+		return nil
+	}
+	if err := w.Release(t.Context(), "hc-1"); err != nil {
+		t.Fatal(err)
+	}
+	if len(removed) != 1 || removed[0] != in.UID {
+		t.Errorf("took back %v, want %s once", removed, in.UID)
+	}
+	if exists(in.PID) || listens(t, in.Address) {
+		t.Error("released and still there")
+	}
+	w.empty(t)
+	nothing(t, w.Exits())
+	if _, err := os.Stat("/etc/passwd"); err != nil {
+		t.Errorf("a link out of the workspace was followed: %v", err)
+	}
+}
+
+func TestReleaseIsRepeatable(t *testing.T) {
+	w := start(t, "patient")
+	in := w.claim(t, "hc-1")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := w.Release(t.Context(), "hc-1"); err != nil {
+				t.Errorf("release: %v", err)
+			}
+			if exists(in.PID) {
+				t.Error("release answered before the end")
+			}
+		})
+	}
+	wg.Wait()
+	if err := w.Release(t.Context(), "never-claimed"); err != nil {
+		t.Errorf("release of no claim: %v", err)
+	}
+}
+
+func TestReleaseEndsWhatIgnoresSIGTERM(t *testing.T) {
+	w := start(t, "stubborn")
+	in := w.claim(t, "hc-1")
+	w.said(t, in.UID, "ignoring")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := w.Release(ctx, "hc-1"); !fault.Is(err, fault.DeadlineExceeded) {
+		t.Errorf("release with a short context: %v", err)
+	}
+	// It goes on ending, and is nobody's any more.
+	if w.alive(t, in) {
+		t.Error("alive while it is being ended")
+	}
+	if _, err := w.Claim(t.Context(), claim("hc-1")); !fault.Is(err, fault.SandboxNotReady) {
+		t.Errorf("claim while it is being ended: %v", err)
+	}
+	if err := w.Release(t.Context(), "hc-1"); err != nil {
+		t.Fatal(err)
+	}
+	if exists(in.PID) {
+		t.Error("released and still there")
+	}
+}
+
+func TestReleaseEndsAStart(t *testing.T) {
+	w := start(t, "patient")
+	begun := make(chan struct{})
+	w.ids.onRegister = func(ctx context.Context, _ string) error {
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	claimed := make(chan error, 1)
+	go func() { _, err := w.Claim(t.Context(), claim("hc-1")); claimed <- err }()
+	<-begun
+	if err := w.Release(t.Context(), "hc-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-claimed; !fault.Is(err, fault.SandboxNotReady) {
+		t.Errorf("claim: %v", err)
+	}
+	w.empty(t)
+}
+
+// What cannot be cleaned up is tried again, and the claim is not released before.
+func TestWhatIsLeftIsTriedAgain(t *testing.T) {
+	w := start(t, "patient", func(c *Config) { c.MaxInstances = 1 })
+	w.claim(t, "hc-1")
+	tries, mended := make(chan struct{}, 100), make(chan struct{})
+	w.ids.onRemove = func(context.Context, string) error {
+		tries <- struct{}{}
+		select {
+		case <-mended:
+			return nil
+		default:
+			return errInjected
+		}
+	}
+	released := make(chan error, 1)
+	go func() { released <- w.Release(t.Context(), "hc-1") }()
+	<-tries
+	<-tries
+	if _, err := w.Claim(t.Context(), claim("hc-2")); !fault.Is(err, fault.SandboxCapacity) {
+		t.Errorf("its place was given away: %v", err)
+	}
+	select {
+	case err := <-released:
+		t.Fatalf("released with its identity still registered: %v", err)
+	default:
+	}
+	close(mended)
+	if err := <-released; err != nil {
+		t.Fatal(err)
+	}
+	w.empty(t)
+}
+
+// An instance that goes away is told of once, and cleaned up like any other.
+func TestAnExitIsToldOnce(t *testing.T) {
+	w := start(t, "litter")
+	in := w.claim(t, "hc-1")
+	w.said(t, in.UID, "littered")
+	other := w.claim(t, "hc-2")
+	if err := syscall.Kill(in.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case e := <-w.Exits():
+		if (e != sandbox.Exit{ClaimName: "hc-1", UID: in.UID}) {
+			t.Errorf("told of %+v", e)
+		}
+	case <-time.After(patience):
+		t.Fatal("nobody was told")
+	}
+	if w.alive(t, in) {
+		t.Error("alive after its exit was told")
+	}
+	if err := w.Release(t.Context(), "hc-1"); err != nil { // waits until nothing is left
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(w.workspace(in.UID)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("workspace: %v", err)
+	}
+	if left := w.ids.registered(); len(left) != 1 || left[0] != other.UID {
+		t.Errorf("identities: %v", left)
+	}
+	if err := w.Release(t.Context(), "hc-2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if e, open := <-w.Exits(); open {
+		t.Errorf("told of %+v as well", e)
+	}
+}
+
+// Who does not read exits holds nobody up.
+func TestUnreadExitsHoldNobodyUp(t *testing.T) {
+	w := start(t, "exit", func(c *Config) { c.MaxInstances = 1 })
+	w.exits = make(chan sandbox.Exit) // as full as can be
+	for range 3 {
+		if _, err := w.Claim(t.Context(), claim("hc-1")); err != nil && !fault.Is(err, fault.SandboxNotReady) {
+			t.Fatal(err)
+		}
+		eventually(t, "the instance is gone", func() bool { return !w.held("hc-1") })
+	}
+	w.empty(t)
+}

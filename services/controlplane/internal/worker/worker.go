@@ -1,0 +1,137 @@
+// Package worker says what the control plane asks of the worker in a sandbox:
+// the operations of the Sandbox Worker Protocol v1, free of any wire.
+package worker
+
+import (
+	"context"
+	"time"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+)
+
+// Dialer makes clients of the workers in sandboxes. A client accepts exactly
+// the identity of its instance: an address that was used again leads to
+// another one.
+type Dialer interface {
+	Dial(in sandbox.Instance) (Client, error)
+}
+
+// Client is one worker. Its errors are *fault.Error.
+type Client interface {
+	// Ready needs mutual TLS only.
+	Ready(ctx context.Context) (Ready, error)
+	// Bind takes the run's capability for harness-worker.
+	Bind(ctx context.Context, token string, b Binding) error
+	// Start takes the run's capability for harness-worker.
+	Start(ctx context.Context, token string, t Turn) (Stream, error)
+	// Cancel takes a lifecycle capability.
+	Cancel(ctx context.Context, token string, env fence.Envelope, reason string) (Cancelled, error)
+	// Close gives up idle connections.
+	Close()
+}
+
+// Ready is the worker's description of itself.
+type Ready struct {
+	Ready            bool
+	ProtocolVersions []uint32
+	HarnessID        string
+	AdapterVersion   string
+	ImageDigest      string
+	BootNonce        string
+	Bound            bool
+}
+
+// Binding is the immutable construction data of a worker.
+type Binding struct {
+	Envelope       fence.Envelope
+	ConversationID string
+	Expected       Ready
+	Agent          Agent
+	Tools          []Tool
+	Endpoints      Endpoints
+	Limits         Limits
+	Tokens         []Token
+}
+
+// Agent is the normalized configuration of agent and model.
+type Agent struct {
+	ID              string
+	Version         uint32
+	Name            string
+	HarnessOptions  []byte
+	ModelAlias      string
+	MaxOutputTokens uint32
+	Prompt          string
+}
+
+// Tool is a portable descriptor.
+type Tool struct {
+	ID          string
+	OfferedName string
+	Description string
+	InputSchema []byte
+}
+
+// Endpoints are the only addresses that a worker may call.
+type Endpoints struct {
+	ToolBroker, ThreadState, Memory, FileBroker, ModelProxy rpc.Endpoint
+}
+
+// Limits bound one run.
+type Limits struct {
+	MaxModelCalls uint32
+	MaxToolCalls  uint32
+	MaxStateBytes uint32
+	ShutdownGrace time.Duration
+}
+
+// Token is a capability for one audience. It is held in memory only.
+type Token struct {
+	Audience string
+	Token    string
+	ID       string
+}
+
+// Turn is one turn. Tokens are empty for the run that the worker was bound for.
+type Turn struct {
+	Envelope       fence.Envelope
+	ConversationID string
+	Message        string
+	Files          []File
+	ClientContext  []byte
+	Tokens         []Token
+}
+
+// File is a file behind a download handle.
+type File struct {
+	Handle      string
+	DisplayName string
+	MIMEType    string
+	Size        uint64
+}
+
+// Cancelled is what a worker knows when it answers a cancel.
+type Cancelled struct {
+	// Active tells whether the run was active when the request came.
+	Active bool
+	// Stopped tells whether the harness has stopped.
+	Stopped bool
+}
+
+// Stream is the lifecycle of one run. Next ends with io.EOF after the terminal.
+type Stream interface {
+	Next() (Frame, error)
+	Close() error
+}
+
+// Frame is what a worker sends at once.
+type Frame struct {
+	Envelope fence.Envelope
+	// CapabilityID is the jti of the capability that bound the worker.
+	CapabilityID string
+	BootNonce    string
+	Events       []event.Event
+}

@@ -1,0 +1,74 @@
+package workerclient
+
+import (
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect/v2"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/event/eventproto"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
+	"cofferdam.dev/services/controlplane/internal/worker"
+)
+
+// maxFrameEvents bounds one frame; a frame without an event says nothing.
+const maxFrameEvents = 64
+
+var errNoEvents = errors.New("frame has no event")
+
+type stream struct {
+	s workerv1connect.WorkerServiceStartRunClientStream
+}
+
+// Next ends with io.EOF where the worker ended the stream. What the worker sends
+// and may not is protocol; whether the events are lawful is the journal's
+// question.
+func (s stream) Next() (worker.Frame, error) {
+	const op = "workerclient.Next"
+	m, err := s.s.Receive()
+	if err != nil {
+		return worker.Frame{}, received(err, op)
+	}
+	f := m.GetFrame()
+	env, err := fence.FromProto(f.GetEnvelope())
+	if err != nil {
+		return worker.Frame{}, fault.Wrap(err, fault.Protocol, op)
+	}
+	out := worker.Frame{Envelope: env, CapabilityID: f.GetCapabilityJti(), BootNonce: f.GetBootNonce()}
+	switch n := len(f.GetEvents()); {
+	case n == 0:
+		return worker.Frame{}, fault.Wrap(errNoEvents, fault.Protocol, op)
+	case n > maxFrameEvents:
+		return worker.Frame{}, fault.Wrap(fmt.Errorf("frame has %d events", n), fault.Protocol, op)
+	}
+	for _, p := range f.GetEvents() {
+		e, err := eventproto.FromProto(p)
+		if errors.Is(err, event.ErrEmptyDelta) {
+			continue // the contract drops it
+		}
+		if err != nil {
+			return worker.Frame{}, fault.Wrap(err, fault.Protocol, op)
+		}
+		out.Events = append(out.Events, e)
+	}
+	return out, nil
+}
+
+// Close ends the stream, also one that was not read to its end.
+func (s stream) Close() error { return s.s.Close() }
+
+// received tells a message that cannot be taken (too large, not protobuf) from a
+// connection that broke and from what the worker says.
+func received(err error, op string) error {
+	var ce *connect.Error
+	if errors.As(err, &ce) && !ce.IsRemote() {
+		switch ce.Code() { //nolint:exhaustive // with every other code the connection broke
+		case connect.CodeResourceExhausted, connect.CodeInvalidArgument:
+			return fault.Wrap(err, fault.Protocol, op)
+		}
+	}
+	return err
+}
