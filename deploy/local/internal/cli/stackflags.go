@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"flag"
+
+	"cofferdam.dev/deploy/local/internal/datadir"
+	"cofferdam.dev/deploy/local/internal/stack"
+)
+
+func dataFlag(fs *flag.FlagSet, dir *string) {
+	fs.StringVar(dir, "data", datadir.Default, "data `FOLDER`: keys, databases, logs, the sample files")
+}
+
+// startFlags are those of every command that starts the stack.
+func startFlags(fs *flag.FlagSet, c *stack.Config, env Env) {
+	fs.BoolVar(&c.AllowWeakIsolation, "allow-weak-isolation", false, "start although the sandboxes of this version lack isolation layers, which are named then")
+	fs.StringVar(&c.BinDir, "bin-dir", env.BinDir, "`FOLDER` with the programs of the services (default the one of this program)")
+	fs.StringVar(&c.LogLevel, "log-level", "info", "of the services: debug, info, warn or error")
+	if env.BinDir != "" {
+		fs.Lookup("bin-dir").DefValue = ""
+	}
+}
+
+// serveFlags are those of the commands that serve.
+func serveFlags(fs *flag.FlagSet, c *stack.Config) {
+	dataFlag(fs, &c.DataDir)
+	fs.StringVar(&c.Listen, "listen", stack.DefaultListen, "loopback `ADDRESS` of the public API; port 0 takes a free one")
+	fs.StringVar(&c.OperatorListen, "operator-listen", "127.0.0.1:0", "loopback `ADDRESS` of the operators' API; port 0 takes a free one")
+	fs.StringVar(&c.Model.BaseURL, "model-base-url", "", "`URL` of an endpoint with /chat/completions, in the place of the built-in demo model")
+	fs.StringVar(&c.Model.Name, "model", "", "`NAME` of the model at that endpoint")
+	fs.StringVar(&c.Model.KeyFile, "model-key-file", "", "`FILE` with the key of that endpoint; it is read for each call")
+	fs.StringVar(&c.Agents, "agents", "", "JSON `FILE` of agents, {\"agents\": […]}, in the place of the agent demo")
+	fs.StringVar(&c.MCPConfig, "mcp-config", "", "JSON `FILE` of further MCP servers, {\"servers\": […]}; the agent demo gets their tools")
+}

@@ -1,0 +1,154 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// DefaultListen is the address of the public API unless something else is said.
+const DefaultListen = "127.0.0.1:7433"
+
+// anyPort is a listener on whichever port is free.
+const anyPort = "127.0.0.1:0"
+
+// Who is known on one machine.
+const (
+	// User may invoke the agents and tools.
+	User = "user-1"
+	// Operator may use the operators' API.
+	Operator = "operator"
+	// DemoAgent is the agent that is there unless an operator brings others.
+	DemoAgent = "demo"
+)
+
+// trustDomain is that of every identity on one machine.
+const trustDomain = "cofferdam.local"
+
+// readyTimeout bounds how long one part may take to answer for the first time.
+const readyTimeout = 60 * time.Second
+
+// Config of a stack.
+type Config struct {
+	// DataDir is the data folder; BinDir the folder with all programs.
+	DataDir, BinDir string
+	// Listen and OperatorListen are loopback addresses; port 0 takes a free one.
+	// Empty is DefaultListen, and a free port.
+	Listen, OperatorListen string
+	// AllowWeakIsolation starts although the sandbox provider lacks layers.
+	AllowWeakIsolation bool
+	// Model takes the place of the demo model where its BaseURL is set.
+	Model Model
+	// Agents is a file of agents in the place of the demo agent; empty is that.
+	Agents string
+	// MCPConfig is a file of further MCP servers; empty is none.
+	MCPConfig string
+	// LogLevel of the services: debug, info, warn or error; empty is info.
+	LogLevel string
+	// Progress is told, for people, what happens; nil is told nothing.
+	Progress io.Writer
+}
+
+// Model is an endpoint on the wire of OpenAI Chat Completions.
+type Model struct {
+	// BaseURL is what /chat/completions is added to.
+	BaseURL string
+	// Name of the model at the endpoint.
+	Name string
+	// KeyFile holds the endpoint's key; empty where it takes none.
+	KeyFile string
+}
+
+// withDefaults fills in what is empty, makes paths absolute, and reports
+// everything that is wrong.
+func (c Config) withDefaults() (Config, error) {
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.OperatorListen == "" {
+		c.OperatorListen = anyPort
+	}
+	if c.LogLevel == "" {
+		c.LogLevel = "info"
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	errs := []error{loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate()}
+	for _, p := range []struct {
+		flag string
+		path *string
+	}{
+		{"--bin-dir", &c.BinDir}, {"--model-key-file", &c.Model.KeyFile}, {"--agents", &c.Agents}, {"--mcp-config", &c.MCPConfig},
+	} {
+		errs = append(errs, absolute(p.flag, p.path))
+	}
+	errs = append(errs, c.complete())
+	return c, errors.Join(errs...)
+}
+
+// complete says which programs are missing.
+func (c Config) complete() error {
+	var missing []string
+	for _, name := range programs() {
+		if info, err := os.Stat(c.program(name)); err != nil || info.IsDir() {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--bin-dir: %s lacks %s: run `make build`, or name the folder that has them", c.BinDir, strings.Join(missing, ", "))
+}
+
+// absolute makes a path absolute and sees whether there is something at it. An
+// empty one stays empty.
+func absolute(flag string, path *string) error {
+	if *path == "" {
+		return nil
+	}
+	abs, err := filepath.Abs(*path)
+	if err == nil {
+		_, err = os.Stat(abs)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	*path = abs
+	return nil
+}
+
+// loopback refuses an address that another machine can reach: there is no TLS in
+// front of the public API here.
+func loopback(flag, address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s: %q is not a loopback address: take 127.0.0.1, and an ingress with TLS for other machines", flag, host)
+	}
+	return nil
+}
+
+func (m Model) validate() error {
+	if m.BaseURL == "" {
+		if m.Name != "" || m.KeyFile != "" {
+			return errors.New("--model-base-url: required beside --model and --model-key-file")
+		}
+		return nil
+	}
+	if m.Name == "" {
+		return errors.New("--model: required beside --model-base-url")
+	}
+	if u, err := url.Parse(m.BaseURL); err != nil || u.Host == "" || u.User != nil {
+		return errors.New("--model-base-url: a URL such as https://api.example.com/v1, without a key in it")
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"cofferdam.dev/tests/internal/procs"
+)
+
+// token matches a compact JWS or JWT: three parts of base64url, the first of which
+// begins with {" as it must.
+var token = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}`)
+
+// secrets are what nothing may show, by what they are for.
+type secrets map[string]string
+
+// secretsOf collects the keys of a stack and the tokens of its callers.
+func (w *world) secretsOf(t *testing.T) secrets {
+	t.Helper()
+	found := secrets{"credential of a tool": toolCredential, "token of the user": bearer(t, w.user.Authorization())}
+	for path, raw := range filesUnder(t, w.Data, "keys") {
+		for _, s := range keysIn(raw) {
+			found["key in "+path] = s
+		}
+	}
+	for _, file := range []string{"keys/openfga.key", "keys/binding-ids.key", "keys/issuer.jwk", "keys/capability.jwks"} {
+		if found["key in "+file] == "" {
+			t.Fatalf("%s: no key found in it", file)
+		}
+	}
+	return found
+}
+
+func bearer(t *testing.T, header string) string {
+	t.Helper()
+	value, ok := strings.CutPrefix(header, "Bearer ")
+	if !ok || !token.MatchString(value) {
+		t.Fatal("the user has no token that the pattern matches")
+	}
+	return value
+}
+
+// keysIn gives the private parts of a JWK or a set of them, or the whole of a key
+// that is plain text.
+func keysIn(raw []byte) []string {
+	type key struct {
+		D string `json:"d"`
+	}
+	var doc struct {
+		key
+
+		Keys []key `json:"keys"`
+	}
+	if json.Unmarshal(raw, &doc) != nil {
+		return []string{strings.TrimSpace(string(raw))}
+	}
+	var found []string
+	for _, k := range append(doc.Keys, doc.key) {
+		if k.D != "" {
+			found = append(found, k.D)
+		}
+	}
+	return found
+}
+
+// in names the secrets that stand in a text.
+func (s secrets) in(text string) []string {
+	var found []string
+	for what, secret := range s {
+		if strings.Contains(text, secret) {
+			found = append(found, what)
+		}
+	}
+	if token.MatchString(text) {
+		found = append(found, "a token")
+	}
+	return found
+}
+
+// filesUnder reads the regular files under a folder of the data, by their path in
+// it.
+func filesUnder(t *testing.T, data, folder string) map[string][]byte {
+	t.Helper()
+	found := map[string][]byte{}
+	root := os.DirFS(data)
+	err := fs.WalkDir(root, folder, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		raw, err := fs.ReadFile(root, path)
+		found[path] = raw
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// A worker in the middle of a run holds what it needs for it in memory, and
+// nowhere else; of what it must never have, not even there.
+func TestNothingShowsASecretWhileAWorkerWorks(t *testing.T) {
+	w := theStack(t)
+	s := w.secretsOf(t)
+	c := w.talk()
+	mark := "mark-" + rand.Text()
+	run := c.begin(t, ">>call gate.fingerprint {}\n>>say "+mark+"\n>>sleep 60000")
+	c.sees(t, run.RunID, "text.delta")
+	worker := c.worker(t, run.BindingID)
+
+	if env, err := procs.Environment(worker.PID); err != nil || len(env) > 0 {
+		t.Errorf("the worker's environment is %q, %v", env, err)
+	}
+	if found := s.in(strings.Join(worker.Args, "\n")); len(found) > 0 {
+		t.Errorf("the worker's arguments show %v", found)
+	}
+	w.checkFilesOf(t, s, worker)
+	w.checkMemoryOf(t, s, worker, mark)
+	w.checkProcesses(t, s)
+	w.checkMetrics(t, s, mark, c.conversation, run.RunID, run.BindingID)
+
+	if _, err := w.user.Cancel(t.Context(), run.RunID); err != nil {
+		t.Fatal(err)
+	}
+	c.end(t, run).cancelled(t)
+	w.checkLogs(t, s, mark, c.conversation)
+}
+
+// checkFilesOf checks what a worker has open and what it wrote.
+func (w *world) checkFilesOf(t *testing.T, s secrets, worker procs.Process) {
+	t.Helper()
+	files, err := procs.Files(worker.PID)
+	if err != nil || len(files) < 3 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	for fd, target := range files {
+		for _, folder := range []string{"keys", "state", "config", "files"} {
+			if strings.HasPrefix(target, filepath.Join(w.Data, folder)) {
+				t.Errorf("the worker has %s open as %d", target, fd)
+			}
+		}
+		if info, err := os.Stat(target); err != nil || !info.Mode().IsRegular() {
+			continue // a socket, a pipe, a device
+		}
+		raw, err := os.ReadFile(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := s.in(string(raw)); len(found) > 0 {
+			t.Errorf("%s, which the worker has open, shows %v", target, found)
+		}
+	}
+	workspace, err := filepath.Rel(w.Data, worker.Folder)
+	if err != nil || !strings.HasPrefix(workspace, "workspaces"+string(filepath.Separator)) {
+		t.Fatalf("the worker works in %s", worker.Folder)
+	}
+	for path, raw := range filesUnder(t, w.Data, workspace) {
+		if found := s.in(string(raw)); len(found) > 0 {
+			t.Errorf("%s shows %v", path, found)
+		}
+	}
+}
+
+// checkMemoryOf looks for what a worker must never be given. That it speaks the
+// mark shows that the search finds what is there.
+func (w *world) checkMemoryOf(t *testing.T, s secrets, worker procs.Process, mark string) {
+	t.Helper()
+	texts := []string{mark}
+	for _, secret := range s {
+		texts = append(texts, secret)
+	}
+	found, err := procs.Holds(worker.PID, texts...)
+	if err != nil {
+		t.Fatalf("the worker's memory: %v", err)
+	}
+	known := false
+	for _, text := range found {
+		if text == mark {
+			known = true
+			continue
+		}
+		t.Errorf("the worker's memory holds %v", s.in(text))
+	}
+	if !known {
+		t.Error("the worker's memory lacks what it said itself, so the search proves nothing")
+	}
+}
+
+// checkProcesses checks what anybody on the machine can see of the stack.
+func (w *world) checkProcesses(t *testing.T, s secrets) {
+	t.Helper()
+	all, err := w.Processes()
+	if err != nil || len(all) < 10 {
+		t.Fatalf("processes %v, %v", all, err)
+	}
+	for _, p := range all {
+		if found := s.in(strings.Join(p.Args, "\n")); len(found) > 0 {
+			t.Errorf("the arguments of %s show %v", p.Program(), found)
+		}
+		env, err := procs.Environment(p.PID)
+		if err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+		shown := s.in(strings.Join(env, "\n"))
+		if len(shown) == 1 && p.Args[1] == gateArgument {
+			continue // over stdio, MCP hands a server its credential in the environment
+		}
+		if len(shown) > 0 {
+			t.Errorf("the environment of %s shows %v", p.Program(), shown)
+		}
+	}
+}
+
+// checkLogs checks all logs, which here are those of level debug: no secret, and
+// nothing of what was said or who said it.
+func (w *world) checkLogs(t *testing.T, s secrets, private ...string) {
+	t.Helper()
+	logs := filesUnder(t, w.Data, "logs")
+	bytes, workers := 0, 0
+	for path, raw := range logs {
+		bytes += len(raw)
+		if strings.HasPrefix(path, "logs/workers/") {
+			workers++
+		}
+		if found := s.in(string(raw)); len(found) > 0 {
+			t.Errorf("%s shows %v", path, found)
+		}
+		for _, text := range private {
+			if strings.Contains(string(raw), text) {
+				t.Errorf("%s tells of a conversation: %q", path, text)
+			}
+		}
+	}
+	if workers == 0 || bytes == 0 {
+		t.Errorf("%d logs of workers, %d bytes in all: nothing was checked", workers, bytes)
+	}
+	said := w.Said()
+	if found := s.in(said); len(found) > 0 {
+		t.Errorf("what the command says shows %v", found)
+	}
+}

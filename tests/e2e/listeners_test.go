@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"cofferdam.dev/tests/internal/procs"
+)
+
+// services are the programs with an identity, whose main listener wants one too.
+func services() []string {
+	return []string{"capability", "toolbroker", "statefacade", "filebroker", "modelproxy", "controlplane", "worker"}
+}
+
+// listening gives the addresses at which the programs of the stack listen.
+func (w *world) listening(t *testing.T) map[string][]netip.AddrPort {
+	t.Helper()
+	all, err := w.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]netip.AddrPort{}
+	for _, p := range all {
+		addresses, err := procs.Listeners(p.PID)
+		if err != nil {
+			t.Fatalf("%s: %v", p, err)
+		}
+		found[p.Program()] = append(found[p.Program()], addresses...)
+	}
+	return found
+}
+
+// httpClient takes any certificate, since it wants to see who answers.
+func httpClient(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the server is what is under test
+		DisableKeepAlives: true,
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: conditionTimeout}
+}
+
+func get(ctx context.Context, client *http.Client, url string) (status int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = res.Body.Close() }() // it was read
+	raw, err := io.ReadAll(io.LimitReader(res.Body, 8<<20))
+	return res.StatusCode, string(raw), err
+}
+
+// Nothing of a stack can be reached from another machine, and its services speak
+// to nobody who has no identity of it.
+func TestTheServicesSpeakToNobodyWithoutAnIdentity(t *testing.T) {
+	w := theStack(t)
+	w.talk().tell(t, "so that there is a worker")
+	client := httpClient(t)
+	listening := w.listening(t)
+	for program, addresses := range listening {
+		for _, address := range addresses {
+			if !address.Addr().IsLoopback() {
+				t.Errorf("%s listens at %s", program, address)
+			}
+			if status, _, err := get(t.Context(), client, "https://"+address.String()+"/"); err == nil {
+				t.Errorf("%s answers %d at %s although the client has no certificate", program, status, address)
+			}
+		}
+	}
+	for _, program := range services() {
+		tlsOnly := slices.ContainsFunc(listening[program], func(a netip.AddrPort) bool {
+			_, body, err := get(t.Context(), client, "http://"+a.String()+"/")
+			return err == nil && strings.Contains(body, "HTTP request to an HTTPS server")
+		})
+		if !tlsOnly {
+			t.Errorf("%s has no listener that wants TLS: %v", program, listening[program])
+		}
+	}
+}
+
+// checkMetrics checks what the services publish for operators.
+func (w *world) checkMetrics(t *testing.T, s secrets, private ...string) {
+	t.Helper()
+	client := httpClient(t)
+	listening := w.listening(t)
+	for _, program := range services() {
+		published := 0
+		for _, address := range listening[program] {
+			status, body, err := get(t.Context(), client, "http://"+address.String()+"/metrics")
+			if err != nil || status != http.StatusOK {
+				continue
+			}
+			published += len(body)
+			for _, text := range private {
+				if strings.Contains(body, text) {
+					t.Errorf("the metrics of %s tell of a conversation: %q", program, text)
+				}
+			}
+			if found := s.in(body); len(found) > 0 {
+				t.Errorf("the metrics of %s show %v", program, found)
+			}
+		}
+		if published == 0 && program != "worker" {
+			t.Errorf("%s publishes no metrics", program)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package gate
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// ToolPass and ToolFingerprint are the names of the tools.
+	ToolPass        = "pass"
+	ToolFingerprint = "fingerprint"
+	// CredentialVariable is where the server finds its credential.
+	CredentialVariable = "GATE_CREDENTIAL"
+
+	// maxLine bounds a message, in bytes.
+	maxLine = 1 << 20
+	// patience bounds how long a call waits to be let through.
+	patience  = time.Minute
+	lookAgain = 10 * time.Millisecond
+)
+
+type request struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+}
+
+type response struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  any             `json:"result,omitempty"`
+	Error   *failure        `json:"error,omitempty"`
+}
+
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// server keeps its state in a folder that the test looks into.
+type server struct {
+	folder string
+
+	mu  sync.Mutex // of out
+	out io.Writer
+}
+
+// Serve answers requests until in ends or ctx does. folder is shared with a
+// [Gate].
+func Serve(ctx context.Context, folder string, in io.Reader, out io.Writer) error {
+	s := &server{folder: folder, out: out}
+	ctx, cancel := context.WithCancel(ctx)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var r request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return err
+		}
+		if r.ID != nil { // else a notification
+			calls.Go(func() { s.answer(ctx, r) })
+		}
+	}
+	return lines.Err()
+}
+
+func (s *server) answer(ctx context.Context, r request) {
+	res := response{Version: "2.0", ID: r.ID}
+	var err error
+	switch r.Method {
+	case "initialize":
+		res.Result, err = initialize(r.Params)
+	case "ping":
+		res.Result = struct{}{}
+	case "tools/list":
+		res.Result = map[string]any{"tools": tools()}
+	case "tools/call":
+		res.Result, err = s.call(ctx, r.Params)
+	default:
+		res.Error = &failure{-32601, "method not found"}
+	}
+	if err != nil {
+		res.Error = &failure{-32602, err.Error()}
+	}
+	raw, err := json.Marshal(res)
+	if err != nil {
+		panic(err) // only values of our own are in it
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.out.Write(append(raw, '\n')) // the client may have gone
+}
+
+func initialize(params json.RawMessage) (any, error) {
+	var p struct {
+		ProtocolVersion string `json:"protocolVersion"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"protocolVersion": p.ProtocolVersion,
+		"capabilities":    map[string]any{"tools": struct{}{}},
+		"serverInfo":      map[string]any{"name": "gate", "version": "1"},
+	}, nil
+}
+
+func tools() []any {
+	return []any{
+		map[string]any{
+			"name": ToolPass, "description": "Notes the name and answers once it is let through.",
+			"inputSchema": map[string]any{
+				"type": "object", "properties": map[string]any{"name": map[string]any{"type": "string"}},
+				"required": []string{"name"}, "additionalProperties": false,
+			},
+		},
+		map[string]any{
+			"name": ToolFingerprint, "description": "The SHA-256 of the credential of this server.",
+			"inputSchema": map[string]any{"type": "object", "additionalProperties": false},
+		},
+	}
+}
+
+func (s *server) call(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		Name      string `json:"name"`
+		Arguments struct {
+			Name string `json:"name"`
+		} `json:"arguments"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		return nil, err
+	}
+	switch p.Name {
+	case ToolFingerprint:
+		return text(Fingerprint(os.Getenv(CredentialVariable))), nil
+	case ToolPass:
+		return s.pass(ctx, p.Arguments.Name)
+	}
+	return nil, errors.New("no such tool")
+}
+
+func text(s string) any {
+	return map[string]any{"content": []any{map[string]any{"type": "text", "text": s}}}
+}
+
+func (s *server) pass(ctx context.Context, name string) (any, error) {
+	if name == "" || strings.ContainsAny(name, "/\n") {
+		return nil, errors.New("name: a word")
+	}
+	if err := appendLine(filepath.Join(s.folder, callsFile), name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if _, err := os.Stat(filepath.Join(s.folder, openPrefix+name)); err == nil {
+			return text("passed " + name), nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("nobody let %s through: %w", name, ctx.Err())
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// appendLine writes a whole line in one write, so that several processes can.
+func appendLine(path, line string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// Fingerprint is what the tool of that name answers for a credential.
+func Fingerprint(credential string) string {
+	sum := sha256.Sum256([]byte(credential))
+	return hex.EncodeToString(sum[:])
+}

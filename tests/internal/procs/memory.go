@@ -1,0 +1,79 @@
+package procs
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// chunk is how much memory is looked at at once, in bytes.
+const chunk = 1 << 20
+
+// Holds looks for texts in the writable memory of a process and gives those that
+// stand in it. Of each only the bytes as they are can be found. It needs the
+// right to trace the process, which its ancestors have.
+func Holds(pid int, texts ...string) (found []string, err error) {
+	maps, err := os.Open(path(pid, "maps"))
+	if err != nil {
+		return nil, gone(err)
+	}
+	defer func() { _ = maps.Close() }() // only read
+	mem, err := os.Open(path(pid, "mem"))
+	if err != nil {
+		return nil, gone(err)
+	}
+	defer func() { _ = mem.Close() }() // only read
+	s := search{mem: mem, left: append([]string(nil), texts...)}
+	for _, t := range texts {
+		s.longest = max(s.longest, len(t))
+	}
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		area, rights, _ := strings.Cut(lines.Text(), " ")
+		if !strings.HasPrefix(rights, "rw") {
+			continue
+		}
+		var from, to int64
+		if _, err := fmt.Sscanf(area, "%x-%x", &from, &to); err != nil {
+			return nil, err
+		}
+		s.region(from, to)
+	}
+	if s.read == 0 {
+		return nil, errors.Join(errors.New("nothing of its memory can be read"), lines.Err())
+	}
+	return s.found, lines.Err()
+}
+
+type search struct {
+	mem         io.ReaderAt
+	longest     int
+	left, found []string
+	read        int64
+}
+
+// region looks at one mapping. What cannot be read, such as a mapping that has
+// gone since, holds nothing.
+func (s *search) region(from, to int64) {
+	buf := make([]byte, chunk+s.longest) // chunks overlap by the longest text
+	for at := from; at < to && len(s.left) > 0; at += chunk {
+		n, _ := s.mem.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
+		s.read += int64(n)
+		rest := s.left[:0]
+		for _, t := range s.left {
+			if bytes.Contains(buf[:n], []byte(t)) {
+				s.found = append(s.found, t)
+			} else {
+				rest = append(rest, t)
+			}
+		}
+		s.left = rest
+		if n == 0 {
+			return
+		}
+	}
+}

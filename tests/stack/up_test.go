@@ -1,0 +1,95 @@
+package stack_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"cofferdam.dev/tests/stack"
+)
+
+// SIGTERM ends everything in order, and what was said before is still known to
+// the next stack in the same folder.
+func TestSIGTERMLeavesNothingButTheData(t *testing.T) {
+	data := folder(t)
+	s := up(t, data)
+	checkReadyLine(t, s)
+	all := withWorker(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), stack.GoneWithin)
+	defer cancel()
+	if err := s.Terminate(ctx); err != nil {
+		t.Errorf("ended with %v; it said:\n%s", err, s.Said())
+	}
+	if err := s.Gone(t.Context(), all...); err != nil {
+		t.Error(err)
+	}
+	if rest := s.After(); len(rest) > 0 {
+		t.Errorf("stdout has more than the ready line: %q", rest)
+	}
+	if left, err := os.ReadDir(data + "/workspaces"); err != nil || len(left) > 0 {
+		t.Errorf("workspaces: %v, %v", left, err)
+	}
+
+	next := up(t, data)
+	if text := turn(t, next, "c-1", "What do you remember?"); !strings.Contains(text, "hello") {
+		t.Errorf("after the restart: %q", text)
+	}
+	if err := next.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nobody is left to clean up when the command itself is killed.
+func TestSIGKILLLeavesNothing(t *testing.T) {
+	data := folder(t)
+	s := up(t, data)
+	all := withWorker(t, s)
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Gone(t.Context(), all...); err != nil {
+		t.Error(err)
+	}
+	// What it left in the folder is in nobody's way.
+	next := up(t, data)
+	if text := turn(t, next, "c-1", "What do you remember?"); !strings.Contains(text, "hello") {
+		t.Errorf("after the restart: %q", text)
+	}
+	if left, err := os.ReadDir(data + "/workspaces"); err != nil || len(left) != 1 {
+		t.Errorf("workspaces: %v, %v", left, err)
+	}
+	if err := next.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkReadyLine checks the one line that a script waits for.
+func checkReadyLine(t *testing.T, s *stack.Stack) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(s.Line))
+	fields := map[string]any{}
+	if err := d.Decode(&fields); err != nil || d.More() {
+		t.Fatalf("%q: %v", s.Line, err)
+	}
+	if got := slices.Sorted(maps.Keys(fields)); !slices.Equal(got, []string{"agents", "api", "operator", "ready"}) {
+		t.Errorf("fields %v", got)
+	}
+	if !s.Ready.Ready || !slices.Equal(s.Agents, []string{stack.Agent}) {
+		t.Errorf("%s", s.Line)
+	}
+	for _, base := range []string{s.API, s.Ready.Operator} {
+		u, err := url.Parse(base)
+		if err != nil || u.Scheme != "http" || u.Hostname() != "127.0.0.1" || u.Port() == "" || u.Path != "" {
+			t.Errorf("%q is not the base URL of a loopback address", base)
+		}
+	}
+	if s.API == s.Ready.Operator {
+		t.Error("callers and operators share an address")
+	}
+}
