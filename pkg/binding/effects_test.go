@@ -163,13 +163,8 @@ func TestEndedBeforeTheAct(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w, g := running(t, func(op string) bindingtest.Fate {
-		if op == "InsertRow" {
-			defer cancel()
-		}
-		return bindingtest.Deliver
-	})
-	// The caller goes away while the row is inserted.
+	w, g := running(t, deliver)
+	w = binding.NewWriter(afterInsert{w.Backend(), cancel}, time.Now)
 	_, err := binding.NewEffects(w).Do(ctx, g, effect("k"), func(context.Context) ([]byte, error) {
 		t.Error("begun for nobody")
 		return nil, nil
@@ -177,10 +172,18 @@ func TestEndedBeforeTheAct(t *testing.T) {
 	if !fault.Is(err, fault.Cancelled) {
 		t.Fatalf("got %v", err)
 	}
-	row, err := w.Backend().LoadRow(t.Context(), binding.RowKey{BindingID: id, Epoch: 1, RunID: "run_1", Key: "k"})
-	if err == nil && row.State != binding.RowNotDispatched {
-		t.Fatalf("row %+v", row)
-	}
+	wantRow(t, w, "k", binding.RowNotDispatched)
+}
+
+// afterInsert calls then when a row was inserted.
+type afterInsert struct {
+	binding.Backend
+	then func()
+}
+
+func (s afterInsert) InsertRow(ctx context.Context, r binding.Row) (binding.Row, error) {
+	defer s.then()
+	return s.Backend.InsertRow(ctx, r)
 }
 
 func TestDuplicateWaits(t *testing.T) {

@@ -45,13 +45,18 @@ func (m *Machine) OpenItems() []OpenItem {
 // Closers are the drafts that close what is open before the run ends as given:
 // what was opened last is closed first. A tool call is closed as an error: no
 // result is ever made up (rule 10). Before run.interrupted, calls that wait, or
-// will once their namespace is closed, stay open.
+// will once their namespace is closed, stay open. So does, before any end, a call
+// that waits in a namespace which was exited already: no event may stand there
+// any more, and run.error and run.cancelled may leave it (rule 5).
 func (m *Machine) Closers(end Data) []Draft {
 	open := m.OpenItems()
 	slices.Reverse(open)
 	outcome, toolError := closing(end)
 	drafts := make([]Draft, 0, len(open)+1)
 	for _, o := range open {
+		if o.Kind != ItemNamespace && m.spaces[pathKey(o.Namespace)] == nil {
+			continue
+		}
 		draft := Draft{Namespace: o.Namespace}
 		switch o.Kind {
 		case ItemText:

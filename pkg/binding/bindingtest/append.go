@@ -62,11 +62,16 @@ func appendOnce(x *world) {
 	x.append(g, "c")
 	again("tail, not last")
 	x.must(x.w.Archive(x.ctx, id, run))
-	x.append(g, "d")
+	last := batch(3, "d")
+	_, err := x.w.Append(x.ctx, g, owner, last)
+	x.must(err)
 	again("chunk")
-	_, err := x.w.SetEnd(x.ctx, g, cancelled())
+	_, err = x.w.SetEnd(x.ctx, g, cancelled())
 	x.must(err)
 	again("end decided")
+	if head, err := x.w.Append(x.ctx, g, owner, last); err != nil || head != 4 {
+		x.Fatalf("in the tail, end decided: %d, %v", head, err)
+	}
 	x.terminate(g, cancelled())
 	again("ending")
 	x.conclude(id, run)

@@ -126,7 +126,8 @@ func concludeOrder(x *world) {
 	x.replace(id)
 	d.RunID, d.BindingID = run, id
 	x.must(x.w.PutRun(x.ctx, d))
-	drop("document, but no terminal")
+	x.must(x.w.Archive(x.ctx, id, run))
+	drop("document and chunks, but no terminal")
 	x.must(x.w.PutTerminal(x.ctx, id, run, batch(1, "t")))
 	drop("document and terminal, but no chunks")
 }

@@ -177,6 +177,7 @@ func terminalOnce(x *world) {
 }
 
 func terminalReplaced(x *world) {
+	terminalCarried(x)
 	for what, act := range map[string]func(id string, g fence.Grant){
 		"replaced":   func(id string, _ fence.Grant) { x.replace(id) },
 		"cleared":    func(id string, _ fence.Grant) { x.clear(id) },
@@ -189,9 +190,22 @@ func terminalReplaced(x *world) {
 		if _, err := x.w.Terminate(x.ctx, g, owner, batch(0, "late"), cancelled()); !fault.Is(err, fault.StaleLease) {
 			x.Fatalf("%s: %v", what, err)
 		}
+		// In ending, with nothing added.
 		if e := x.load(id); e.EndingRun() == nil || e.EndingRun().Terminal || e.EndingRun().Run.EventHead != 0 || e.EndingRun().Run.End != cancelled() {
 			x.Fatalf("%s: record %+v", what, e)
 		}
+	}
+}
+
+func terminalCarried(x *world) {
+	id, g := x.boundRunning()
+	x.replace(id) // carries the run over
+	_, err := x.w.SetEnd(x.ctx, x.grant(id), cancelled())
+	x.must(err)
+	_, err = x.w.Terminate(x.ctx, g, owner, batch(0, "late"), cancelled())
+	x.wantStale(err)
+	if r := x.load(id); r.Run == nil {
+		x.Fatalf("record %+v", r)
 	}
 }
 

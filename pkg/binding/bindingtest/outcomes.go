@@ -21,13 +21,13 @@ func outcomeInvariants() []Invariant {
 }
 
 // wholeLife makes each of the writes once, over a back end that may lose
-// answers, and repeats what stays unsettled as a caller does. It checks what is
-// left on the back end itself.
-func (x *world) wholeLife(lossy *world) {
+// answers, and repeats what stays unsettled as a caller does, who has the given
+// patience. It checks what is left on the back end itself.
+func (x *world) wholeLife(lossy *world, patience int) {
 	x.Helper()
 	settle := func(what string, do func() error) {
 		x.Helper()
-		for range 50 {
+		for range patience {
 			err := do()
 			if err == nil {
 				return
@@ -63,7 +63,7 @@ func (x *world) wholeLife(lossy *world) {
 	effects := binding.NewEffects(lossy.w)
 	for i := range 3 {
 		_, err := effects.Do(x.ctx, g, tool(fmt.Sprint(i)), c.act)
-		if err != nil && !fault.Is(err, fault.DependencyUnavailable) && !fault.Is(err, fault.ToolOutcomeUnknown) {
+		if err != nil && (patience == 1 || !fault.Is(err, fault.DependencyUnavailable) && !fault.Is(err, fault.ToolOutcomeUnknown)) {
 			x.Fatalf("effect: %v", err)
 		}
 		out, err := effects.Do(x.ctx, g, tool(fmt.Sprint(i)), c.act)
@@ -112,9 +112,13 @@ func (x *world) wholeLife(lossy *world) {
 
 var reads = []string{"Load", "LoadRun", "LoadRow", "Rows", "Chunks", "Committed"}
 
-func oneLostAnswer(x *world) {
+func oneLostAnswer(x *world) { x.lostAnswers(7) }
+
+// lostAnswers loses one answer of a whole life, each step-th in turn.
+func (x *world) lostAnswers(step int32) {
+	x.Helper()
 	for _, fate := range []Fate{LoseRequest, LoseReply} {
-		for lose := int32(1); ; lose += 3 {
+		for lose := int32(1); ; lose += step {
 			var n atomic.Int32
 			lossy := x.tapped(func(op string) Fate {
 				if !slices.Contains(reads, op) && n.Add(1) == lose {
@@ -122,7 +126,7 @@ func oneLostAnswer(x *world) {
 				}
 				return Deliver
 			})
-			x.wholeLife(lossy)
+			x.wholeLife(lossy, 1)
 			if n.Load() < lose {
 				break
 			}
@@ -144,7 +148,7 @@ func manyLostAnswers(x *world) {
 				return Deliver
 			}
 		})
-		x.wholeLife(lossy)
+		x.wholeLife(lossy, 50)
 	}
 }
 
