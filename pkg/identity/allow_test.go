@@ -32,8 +32,8 @@ func TestAllowListMatchesWholeIDs(t *testing.T) {
 		spiffeid.RequireFromPath(td, "/x/sandbox/i-1"):                     false,
 		spiffeid.RequireFromPath(td, "/Sandbox/i-1"):                       false,
 		spiffeid.RequireFromPath(td, "/sandbox/"+strings.Repeat("a", 129)): false,
-		td.ID():       false,
-		spiffeid.ID{}: false,
+		td.ID(): false,
+		{}:      false,
 	} {
 		if err := list.Check(id); (err == nil) != want {
 			t.Errorf("Check(%q) = %v, want allowed %v", id, err, want)

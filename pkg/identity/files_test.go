@@ -67,7 +67,7 @@ func (d *disk) open(t *testing.T) identity.Source {
 
 // polled lets the time of one poll pass. Time is that of synctest: nothing waits for it.
 func polled() {
-	time.Sleep(poll)
+	time.Sleep(poll) //nolint:forbidigo // in a synctest bubble
 	synctest.Wait()
 }
 
@@ -212,7 +212,7 @@ func TestExpiredSVIDIsNotShown(t *testing.T) {
 		d := newDisk(t)
 		d.writeAll(t, want)
 		src := d.open(t)
-		time.Sleep(2 * time.Hour)
+		time.Sleep(2 * time.Hour) //nolint:forbidigo // in a synctest bubble
 		if svid, err := src.SVID(); !errors.Is(err, identity.ErrExpired) {
 			t.Errorf("got %v, %v, want ErrExpired", svid, err)
 		}
@@ -236,7 +236,7 @@ func TestOpenWaitsForFiles(t *testing.T) {
 		want := domain.Source(t, domain.Sandbox("i-1"))
 		d := newDisk(t)
 		go func() {
-			time.Sleep(poll / 2)
+			time.Sleep(poll / 2) //nolint:forbidigo // in a synctest bubble
 			d.writeAll(t, want)
 		}()
 		begun := time.Now()
@@ -249,7 +249,7 @@ func TestOpenWaitsForFiles(t *testing.T) {
 
 func TestOpenIsBounded(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *disk, *identitytest.Domain){
-		"no files": func(t *testing.T, d *disk, _ *identitytest.Domain) { d.SVIDFile = filepath.Join(d.dir, "missing") },
+		"no files": func(_ *testing.T, d *disk, _ *identitytest.Domain) { d.SVIDFile = filepath.Join(d.dir, "missing") },
 		"not PEM":  func(t *testing.T, d *disk, _ *identitytest.Domain) { d.write(t, d.SVIDFile, []byte("x")) },
 		"a file too large": func(t *testing.T, d *disk, _ *identitytest.Domain) {
 			_, _, bundle := d.whole.PEM(t)

@@ -61,7 +61,7 @@ func connect(ctx context.Context, t *testing.T) (server, client net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	var dialer net.Dialer
 	if client, err = dialer.DialContext(ctx, "tcp", listener.Addr().String()); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -39,7 +39,7 @@ func unixListener(t *testing.T) (listener net.Listener, address string) {
 
 func serveOn(t *testing.T, listener net.Listener, server *http.Server) {
 	t.Helper()
-	server.ErrorLog = log.New(io.Discard, "", 0) // the client's side is where the tests look
+	server.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // the client's side is where the tests look
 	done := make(chan error, 1)
 	go func() { done <- server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() {
@@ -93,7 +93,7 @@ func whoami(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
-	fmt.Fprint(w, r.Proto, " ", id, " ", r.TLS.PeerCertificates[0].SerialNumber)
+	_, _ = fmt.Fprint(w, r.Proto, " ", id, " ", r.TLS.PeerCertificates[0].SerialNumber)
 }
 
 // echo sends every line of the request back at once.

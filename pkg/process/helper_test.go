@@ -68,7 +68,7 @@ func helper(mode string, args []string) int {
 
 // report writes this process's id to the descriptor alive.
 func report() {
-	fmt.Fprintln(os.NewFile(alive, "alive"), os.Getpid())
+	_, _ = fmt.Fprintln(os.NewFile(alive, "alive"), os.Getpid())
 }
 
 // block ends a helper that a failing test forgot.

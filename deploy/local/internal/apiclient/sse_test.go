@@ -13,7 +13,12 @@ import (
 
 func frames(t *testing.T, stream string) ([]frame, error) {
 	t.Helper()
-	in := newSSEReader(iotest.OneByteReader(strings.NewReader(stream)))
+	return read(t, iotest.OneByteReader(strings.NewReader(stream)))
+}
+
+func read(t *testing.T, stream io.Reader) ([]frame, error) {
+	t.Helper()
+	in := newSSEReader(stream)
 	var out []frame
 	for {
 		f, err := in.next()
@@ -58,13 +63,13 @@ func TestAFrameHasABound(t *testing.T) {
 		"many lines": strings.Repeat("data: xxxxxxxxxxxxxxxx\n", maxFrame/16),
 		"a comment":  ":" + strings.Repeat("x", 2*maxFrame),
 	} {
-		if got, err := frames(t, stream); !errors.Is(err, errFrame) {
+		if got, err := read(t, strings.NewReader(stream)); !errors.Is(err, errFrame) {
 			t.Errorf("%s: %d frames, %v", name, len(got), err)
 		}
 	}
 	// The bound is that of a frame, not of a stream.
 	long := strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n\n", 2*maxFrame/1000)
-	if got, err := frames(t, long); !errors.Is(err, io.EOF) || len(got) != 2*maxFrame/1000 {
+	if got, err := read(t, strings.NewReader(long)); !errors.Is(err, io.EOF) || len(got) != 2*maxFrame/1000 {
 		t.Errorf("%d frames, %v", len(got), err)
 	}
 }

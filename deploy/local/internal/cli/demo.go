@@ -49,6 +49,9 @@ func withTemporary(cfg *stack.Config, do func() error) error {
 	}
 	cfg.DataDir = dir
 	if err := do(); err != nil {
+		if os.Remove(dir) == nil { // it was not even used
+			return err
+		}
 		return fmt.Errorf("%w\nthe data folder is kept: %s", err, dir)
 	}
 	return os.RemoveAll(dir)

@@ -37,7 +37,10 @@ func (c command) help(w io.Writer) {
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	fs.SetOutput(w)
 	c.setup(fs, Env{})
-	say(w, "cofferdam %s [flags]: %s.\n\n%s", c.name, c.short, c.about)
+	say(w, "cofferdam %s [flags]: %s.\n", c.name, c.short)
+	if c.about != "" {
+		say(w, "\n%s", c.about)
+	}
 	flags := 0
 	fs.VisitAll(func(*flag.Flag) { flags++ })
 	if flags > 0 {

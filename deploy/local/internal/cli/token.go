@@ -23,7 +23,7 @@ the operators' API.
 			dataFlag(fs, &dir)
 			fs.StringVar(&r.Subject, "subject", "", "`NAME` of who calls (required)")
 			fs.StringVar(&r.Organization, "org", issuer.Organization, "`NAME` of the organization that the caller belongs to")
-			fs.DurationVar(&r.TTL, "ttl", issuer.DefaultTTL, "how `long` the token lives, at most 24h")
+			fs.DurationVar(&r.TTL, "ttl", issuer.DefaultTTL, "`DURATION` that the token lives, at most 24h")
 			fs.StringVar(&out, "out", "", "`FILE` to write, with mode 0600, instead of stdout")
 			return func(context.Context) error {
 				if r.Subject == "" {

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"encoding/json"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,9 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 		{"no port", func(c *Config) { c.Listen = "127.0.0.1" }, "--listen"},
 		{"a model without a name", func(c *Config) { c.Model.BaseURL = "https://x/v1" }, "--model:"},
 		{"a model without an endpoint", func(c *Config) { c.Model.Name = "m" }, "--model-base-url"},
-		{"a key in the URL", func(c *Config) { c.Model = Model{BaseURL: "https://u:hush@x/v1", Name: "m"} }, "--model-base-url"},
+		{"a key in the URL", func(c *Config) {
+			c.Model = Model{BaseURL: (&url.URL{Scheme: "https", Host: "x", User: url.UserPassword("u", "hush")}).String(), Name: "m"}
+		}, "--model-base-url"},
 		{"a key file that is not there", func(c *Config) {
 			c.Model = Model{BaseURL: "https://x/v1", Name: "m", KeyFile: "/nowhere/key"}
 		}, "--model-key-file"},

@@ -236,9 +236,9 @@ func zombie(pid int) bool {
 }
 
 // servedBy is the process that answers a URL.
-func servedBy(t *testing.T, url string) int {
+func servedBy(ctx context.Context, t *testing.T, url string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // stopBudget is how long an orderly end may take as a whole.
-const stopBudget = 4500 * time.Millisecond
+const stopBudget = 4 * time.Second
 
 // keptWorkerLogs is how many logs of workers of earlier stacks are kept.
 const keptWorkerLogs = 64

@@ -18,13 +18,13 @@ import (
 func TestPartsStartInOrderAndStopInReverse(t *testing.T) {
 	b := newBench(t)
 	b.mode(t, controlPlane, "warn")
-	err := b.run(t, func(_ context.Context, s *Stack) error {
+	err := b.run(t, func(ctx context.Context, s *Stack) error {
 		info := s.Info()
 		if !info.Ready || info.API == info.Operator || !slices.Equal(info.Agents, []string{DemoAgent}) {
 			t.Errorf("info %+v", info)
 		}
-		servedBy(t, info.API)
-		servedBy(t, info.Operator)
+		servedBy(ctx, t, info.API)
+		servedBy(ctx, t, info.Operator)
 		running, err := s.Dir().ReadRunning()
 		if err != nil || running.API != info.API || running.Operator != info.Operator || running.PID != os.Getpid() {
 			t.Errorf("running %+v, %v", running, err)
@@ -86,11 +86,11 @@ func TestAKilledPartComesBackOnItsPort(t *testing.T) {
 	b := newBench(t)
 	err := b.run(t, func(ctx context.Context, s *Stack) error {
 		url := s.listeners[modelProxy][adminListener].http()
-		first := servedBy(t, url)
+		first := servedBy(ctx, t, url)
 		if err := s.Kill(ctx, ModelProxy); err != nil {
 			return err
 		}
-		if second := servedBy(t, url); second == first {
+		if second := servedBy(ctx, t, url); second == first {
 			t.Errorf("process %d answers after it was killed", first)
 		}
 		if err := s.Kill(ctx, "nobody"); err == nil {
