@@ -54,7 +54,7 @@ func TestFirstPartIsBounded(t *testing.T) {
 func TestABlockedWriteEndsWithTheContext(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
-			ended := make(chan error, 1)
+			ended := make(chan struct{})
 			server := httptest.NewUnstartedServer(unblockable(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
 				defer cancel()
@@ -62,7 +62,7 @@ func TestABlockedWriteEndsWithTheContext(t *testing.T) {
 				part := make([]byte, 64<<10)
 				for {
 					if _, err := w.Write(part); err != nil {
-						ended <- err
+						close(ended)
 						return
 					}
 				}

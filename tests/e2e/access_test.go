@@ -29,6 +29,7 @@ func refused(t *testing.T, what string, err error, status int, code string) {
 
 // What belongs to somebody else is not there, and nothing can be done to it.
 func TestARunOfAnotherCallerIsNotFound(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	other, err := w.Client(t.Context(), "user-2")
 	if err != nil {
@@ -68,6 +69,7 @@ func TestARunOfAnotherCallerIsNotFound(t *testing.T) {
 }
 
 func TestOnlyAnOperatorSeesBindings(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	r := w.talk().tell(t, ">>say here")
 	user, err := w.OperatorClient(t.Context(), stack.User)
@@ -104,6 +106,7 @@ func TestOnlyAnOperatorSeesBindings(t *testing.T) {
 
 // Nobody gets in without a token of the issuer.
 func TestACallerWithoutAGoodTokenIsNobody(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	good := bearer(t, w.user.Authorization())
 	parts := strings.Split(good, ".")
@@ -120,7 +123,7 @@ func TestACallerWithoutAGoodTokenIsNobody(t *testing.T) {
 		"nothing":         "Bearer ",
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			for _, base := range []string{w.API, w.Ready.Operator} {
+			for _, base := range []string{w.API, w.Operator} {
 				c := w.withHeader(t, base, header)
 				for _, path := range []string{"/api/v1/runs/run_x", "/api/v1/bindings", "/api/v1/harnesses", "/nowhere"} {
 					a, err := c.Do(t.Context(), http.MethodGet, path, "", nil)
@@ -157,6 +160,7 @@ func (w *world) withHeader(t *testing.T, base, header string) *apiclient.Client 
 
 // A route that a later version will have says so.
 func TestWhatIsNotThereYetSaysSo(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	r := w.talk().tell(t, ">>say here")
 	for _, route := range []string{

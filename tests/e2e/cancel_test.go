@@ -24,6 +24,7 @@ func (r turn) cancelled(t *testing.T) (c cancelled) {
 // A cancel is answered with what is known, the log says the same, and what was
 // said before it stays said.
 func TestARunIsCancelledWhileItSpeaks(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	run := c.begin(t, ">>say before\n>>sleep 60000\n>>say after")
@@ -52,6 +53,7 @@ func TestARunIsCancelledWhileItSpeaks(t *testing.T) {
 // A tool that was called cannot be called back: the end says so, and nothing
 // calls it again.
 func TestACancelledRunOwnsUpToItsToolCall(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	name := "x-" + rand.Text()
@@ -79,6 +81,7 @@ func TestACancelledRunOwnsUpToItsToolCall(t *testing.T) {
 
 // A run that finished first stays finished.
 func TestACancelThatIsTooLateSaysSo(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	r := w.talk().tell(t, ">>say done")
 	got, err := w.user.Cancel(t.Context(), r.RunID)

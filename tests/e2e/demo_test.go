@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,11 +31,12 @@ type demoLine struct {
 
 // What `make demo` runs after the build.
 func TestTheDemoShowsWhatItPromises(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(shortFolder(t), "data")
 	ctx, cancel := context.WithTimeout(t.Context(), demoTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, stack.Need(t), "demo", "--allow-weak-isolation", "--data", data)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	endsWithTest(cmd)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -15,6 +15,7 @@ import (
 // A text file that comes with a message reaches the model; one that the model
 // cannot read is named to it and not passed off as read.
 func TestFilesThatComeWithAMessageReachTheModel(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	line, hidden := "in the file stands "+rand.Text(), []byte("hidden "+rand.Text())
@@ -33,6 +34,7 @@ func TestFilesThatComeWithAMessageReachTheModel(t *testing.T) {
 
 // A name is for people. It leads nowhere.
 func TestTheNameOfAFileIsNoPath(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	key := filepath.Join(w.Data, "keys", "issuer.jwk")
 	before, err := os.ReadFile(key)
@@ -65,6 +67,7 @@ func TestTheNameOfAFileIsNoPath(t *testing.T) {
 }
 
 func TestAFileOfTheLargestSizeIsTaken(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	last := "the end is " + rand.Text()

@@ -20,6 +20,7 @@ func (w *world) called(t *testing.T, name string) {
 
 // The server of the tool gets its credential from the broker.
 func TestAToolGetsACredentialThatTheWorkerNeverHas(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	r := w.talk().tell(t, ">>call gate.fingerprint {}")
 	if !strings.Contains(r.text(t), gate.Fingerprint(toolCredential)) {
@@ -28,6 +29,7 @@ func TestAToolGetsACredentialThatTheWorkerNeverHas(t *testing.T) {
 }
 
 func TestAToolIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	name := "w-" + rand.Text()

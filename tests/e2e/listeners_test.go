@@ -64,6 +64,7 @@ func get(ctx context.Context, client *http.Client, url string) (status int, body
 // Nothing of a stack can be reached from another machine, and its services speak
 // to nobody who has no identity of it.
 func TestTheServicesSpeakToNobodyWithoutAnIdentity(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	w.talk().tell(t, "so that there is a worker")
 	client := httpClient(t)

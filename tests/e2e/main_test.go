@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ const gateTimeout = "5s"
 
 // toolCredential is what the gate is given, through a file that only the
 // ToolBroker reads.
-const toolCredential = "tool-credential-canary-7f3a9c51e0d24b86"
+const toolCredential = "tool-credential-canary-7f3a9c51e0d24b86" //nolint:gosec // opens nothing
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == gateArgument {
@@ -59,16 +60,23 @@ type world struct {
 	*stack.Stack
 	user, operator *apiclient.Client
 	gate           gate.Gate
-	folder         string // of everything; short, since sockets stand in it
+	folder         string       // of everything; short, since sockets stand in it
+	talks          atomic.Int64 // conversations so far, each of which keeps its sandbox
 }
+
+// enough is after how many conversations a stack is not used any further: it has
+// room for 64 sandboxes, and the tests may be run more than once.
+const enough = 24
 
 var shared struct {
 	sync.Mutex
 	world *world
+	users int
 	err   error
 }
 
-// theStack gives the shared stack, which the first test that asks starts.
+// theStack gives the shared stack, which the first test that asks starts. It is
+// ended when nobody uses it any more and it has seen enough.
 func theStack(t *testing.T) *world {
 	t.Helper()
 	command := stack.Need(t)
@@ -82,6 +90,18 @@ func theStack(t *testing.T) *world {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+	shared.users++
+	t.Cleanup(func() {
+		shared.Lock()
+		defer shared.Unlock()
+		if shared.users--; shared.users > 0 || shared.world.talks.Load() < enough {
+			return
+		}
+		if err := shared.world.close(); err != nil {
+			t.Errorf("the shared stack: %v", err)
+		}
+		shared.world = nil
+	})
 	return shared.world
 }
 

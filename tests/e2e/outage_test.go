@@ -5,10 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
 	"cofferdam.dev/tests/internal/apiclient"
+	"cofferdam.dev/tests/stack"
 )
 
 // One part after the other is killed while a run is under way. However the run
@@ -53,6 +55,41 @@ func TestARunEndsTruthfullyWhenAPartIsKilled(t *testing.T) {
 			}
 			if !strings.Contains(next.text(t), "a first turn") {
 				t.Errorf("the head before it is lost: %q", next.text(t))
+			}
+		})
+	}
+}
+
+// The same with a part that is not there when the run begins: it is waited for, or
+// the run is refused or fails, and the next one works.
+func TestARunThatBeginsWithoutAPartIsNoLie(t *testing.T) {
+	w := theStack(t)
+	for _, part := range []string{"statefacade", "toolbroker", "filebroker", "capability", "cofferdam-openfga", "modelproxy"} {
+		t.Run(part, func(t *testing.T) {
+			talk := w.talk()
+			name, line := w.sample(t)
+			mark := "mark-" + rand.Text()
+			file := apiclient.File{Name: "note.txt", MIMEType: "text/plain", Data: []byte(mark)}
+			back := w.killProgram(t, part)
+			run, err := w.user.Start(t.Context(), apiclient.Start{
+				AgentID: stack.Agent, ConversationID: talk.conversation, Message: "look\n" + read(name), Files: []apiclient.File{file},
+			})
+			finished := false
+			if err != nil {
+				t.Logf("refused: %v", err)
+				refused(t, "start", err, http.StatusServiceUnavailable, "dependency_unavailable")
+			} else {
+				r := talk.end(t, run)
+				t.Logf("ended as %s %s", r.last().Type, r.last().Data)
+				r.toolsEndOnce(t, line)
+				finished = r.last().Type == "run.finished"
+				if !finished && r.failure(t).Code == "internal" {
+					t.Errorf("a part that is away is no defect: %s", r)
+				}
+			}
+			back()
+			if knows := strings.Contains(talk.tell(t, "What do you remember?").text(t), mark); knows != finished {
+				t.Errorf("finished: %v, remembered: %v", finished, knows)
 			}
 		})
 	}

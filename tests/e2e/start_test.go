@@ -15,6 +15,7 @@ import (
 // A request whose answer was lost can be sent again, by several at once: it is
 // one run.
 func TestTheSameKeyIsTheSameRun(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	start := apiclient.Start{AgentID: stack.Agent, ConversationID: c.conversation, Message: ">>say once", IdempotencyKey: "k-" + rand.Text()}
@@ -48,6 +49,7 @@ func TestTheSameKeyIsTheSameRun(t *testing.T) {
 
 // A conversation has one run at a time, and a second one is refused, not queued.
 func TestAConversationHasOneRunAtATime(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	run := c.begin(t, ">>say wait\n>>sleep 60000")
@@ -65,6 +67,7 @@ func TestAConversationHasOneRunAtATime(t *testing.T) {
 // Eight conversations at once, each with a file of its own: no text gets into
 // another one.
 func TestConversationsAtOnceKeepToThemselves(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	const many = 8
 	names, lines, talks := make([]string, many), make([]string, many), make([]*talk, many)

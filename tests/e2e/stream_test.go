@@ -15,6 +15,7 @@ import (
 
 // Whoever reads a run's events, whenever and in whatever pieces, reads the same.
 func TestEveryReaderOfARunReadsTheSame(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	c := w.talk()
 	run := c.begin(t, ">>repeat 40 one\n>>sleep 200\n>>repeat 40 two\n>>think hm\n>>sleep 200\n>>repeat 40 three")
@@ -104,6 +105,7 @@ func followFrom(ctx context.Context, c *apiclient.Client, runID string, last *ui
 // A client that has all there is gets the end at once, not a stream that waits
 // for what will never come.
 func TestAReaderBehindTheEndIsToldThatItIsOver(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	r := w.talk().tell(t, ">>say short")
 	for _, cursor := range []uint64{r.last().Sequence, r.last().Sequence + 1, 1 << 40} {
@@ -131,6 +133,7 @@ func TestAReaderBehindTheEndIsToldThatItIsOver(t *testing.T) {
 // An AG-UI stream begins at RUN_STARTED wherever a client left off, and only the
 // last frame of an event has an id.
 func TestTheAGUIStreamOfARunCanBeReadAgain(t *testing.T) {
+	t.Parallel()
 	w := theStack(t)
 	name, _ := w.sample(t)
 	r := w.talk().tell(t, read(name))

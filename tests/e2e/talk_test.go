@@ -34,6 +34,7 @@ type talk struct {
 
 // talk begins a conversation of the user.
 func (w *world) talk() *talk {
+	w.talks.Add(1)
 	return &talk{w, w.user, "c-" + rand.Text()}
 }
 
@@ -172,11 +173,17 @@ func (r turn) of(typ string) []apiclient.Event {
 	return found
 }
 
-// String is the log in short.
+// String is the log in short, for people.
 func (r turn) String() string {
+	const most = 20 // at either end
 	var b strings.Builder
-	for _, e := range r.events {
-		fmt.Fprintf(&b, "\n  %d %s %.300s", e.Sequence, e.Type, e.Data)
+	for i, e := range r.events {
+		if i == most && len(r.events) > 2*most {
+			b.WriteString("\n  ...")
+		}
+		if i < most || i >= len(r.events)-most {
+			fmt.Fprintf(&b, "\n  %d %s %.200s", e.Sequence, e.Type, e.Data)
+		}
 	}
 	return b.String()
 }

@@ -119,7 +119,7 @@ func (s *Stack) live(started, first chan<- error) {
 	_, copied := io.Copy(s.extra, r)
 	s.waitErr = s.cmd.Wait()
 	if err != nil {
-		first <- fmt.Errorf("no ready line (%w, %w, %v)", err, copied, s.waitErr)
+		first <- fmt.Errorf("no ready line: %w", errors.Join(err, copied, s.waitErr))
 	}
 }
 
@@ -238,7 +238,7 @@ func (s *Stack) Client(ctx context.Context, subject string) (*apiclient.Client, 
 
 // OperatorClient calls the operators' API as the subject.
 func (s *Stack) OperatorClient(ctx context.Context, subject string) (*apiclient.Client, error) {
-	return s.client(ctx, s.Ready.Operator, subject)
+	return s.client(ctx, s.Operator, subject)
 }
 
 func (s *Stack) client(ctx context.Context, base, subject string) (*apiclient.Client, error) {

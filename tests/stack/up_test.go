@@ -83,13 +83,13 @@ func checkReadyLine(t *testing.T, s *stack.Stack) {
 	if !s.Ready.Ready || !slices.Equal(s.Agents, []string{stack.Agent}) {
 		t.Errorf("%s", s.Line)
 	}
-	for _, base := range []string{s.API, s.Ready.Operator} {
+	for _, base := range []string{s.API, s.Operator} {
 		u, err := url.Parse(base)
 		if err != nil || u.Scheme != "http" || u.Hostname() != "127.0.0.1" || u.Port() == "" || u.Path != "" {
 			t.Errorf("%q is not the base URL of a loopback address", base)
 		}
 	}
-	if s.API == s.Ready.Operator {
+	if s.API == s.Operator {
 		t.Error("callers and operators share an address")
 	}
 }

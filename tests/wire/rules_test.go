@@ -2,6 +2,7 @@ package wire
 
 import (
 	"regexp/syntax"
+	"slices"
 
 	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -91,10 +92,5 @@ func repeats(re *syntax.Regexp) bool {
 	if re.Op == syntax.OpStar || re.Op == syntax.OpPlus || (re.Op == syntax.OpRepeat && re.Max < 0) {
 		return true
 	}
-	for _, sub := range re.Sub {
-		if repeats(sub) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(re.Sub, repeats)
 }

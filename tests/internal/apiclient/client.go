@@ -79,8 +79,7 @@ func (e *Error) Error() string {
 
 // CodeOf is the code of an *Error, or "" for any other error and nil.
 func CodeOf(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return ""

@@ -17,11 +17,12 @@ import (
 )
 
 const (
-	// ToolPass and ToolFingerprint are the names of the tools.
-	ToolPass        = "pass"
+	// ToolPass is the tool that answers when it is let through.
+	ToolPass = "pass"
+	// ToolFingerprint is the tool that shows that there is a credential.
 	ToolFingerprint = "fingerprint"
 	// CredentialVariable is where the server finds its credential.
-	CredentialVariable = "GATE_CREDENTIAL"
+	CredentialVariable = "GATE_CREDENTIAL" //nolint:gosec // the name of a variable
 
 	// maxLine bounds a message, in bytes.
 	maxLine = 1 << 20

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
@@ -180,47 +181,103 @@ func TestAnAGUIClientThatGoesAwayCancelsItsRun(t *testing.T) {
 }
 
 // A request that was repeated follows the run of the first one and does not
-// cancel it.
+// cancel it when its client goes away.
 func TestARepeatedAGUIRequestDoesNotCancel(t *testing.T) {
 	t.Parallel()
-	proceed := make(chan struct{})
-	f := newFixture(t, options{script: func(s **runstest.Stack) runstest.Script {
-		return func(ctx context.Context, p *runstest.Play) error {
-			if err := p.Emit(ctx, started()); err != nil {
-				return err
-			}
-			select {
-			case <-proceed:
-				return finishes(ctx, s, p)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+	faults := &faulty{left: make(chan struct{}, 2)}
+	t.Cleanup(func() { // once the servers have ended all requests
+		if len(faults.cancelled) > 0 {
+			t.Errorf("cancels %v", faults.cancelled)
 		}
-	}})
+	})
+	proceed := make(chan struct{})
+	f := newFixture(t, options{
+		change: func(c *api.Config) { faults.Runs, c.Runs = c.Runs, faults },
+		script: func(s **runstest.Stack) runstest.Script {
+			return func(ctx context.Context, p *runstest.Play) error {
+				if err := p.Emit(ctx, started()); err != nil {
+					return err
+				}
+				select {
+				case <-proceed:
+					return finishes(ctx, s, p)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		},
+	})
 	first, err := f.client.Do(f.request(t, http.MethodPost, agui, goodAGUI))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = first.Body.Close() }()
-	id := f.run(t)
 	ctx, goAway := context.WithCancel(t.Context())
 	defer goAway()
 	again, err := f.client.Do(f.request(t, http.MethodPost, agui, goodAGUI).WithContext(ctx))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = again.Body.Close() }()
 	if _, err := bufio.NewReader(again.Body).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
 	goAway()
-	_ = again.Body.Close()
+	<-faults.left
 	close(proceed)
-	if end := f.ended(t, id); end.Type() != event.TypeRunFinished {
-		t.Errorf("the run ended with %+v", end.Data)
+	body, err := io.ReadAll(first.Body)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := io.ReadAll(first.Body); err != nil {
-		t.Error(err)
+	if got := kinds(frames(t, body)); !slices.Equal(got, []string{"RUN_STARTED", "RUN_FINISHED"}) {
+		t.Errorf("%v", got)
 	}
+}
+
+// A run that asks ends its stream with the question, behind what the client had.
+func TestAGUIRunThatAsks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{script: func(s **runstest.Stack) runstest.Script {
+		return func(ctx context.Context, p *runstest.Play) error {
+			asks := event.InterruptRequested{
+				InterruptID: "i1", InterruptType: event.InterruptFormInput, AgentID: "demo", Prompt: "Which?",
+				Fields: []event.FormField{{FieldName: "which", FieldType: "text", Required: true}},
+			}
+			if err := p.Emit(ctx, started(), asks); err != nil {
+				return err
+			}
+			if err := suspends(ctx, *s, p, "i1"); err != nil {
+				return err
+			}
+			return p.Emit(ctx, event.RunInterrupted{InterruptID: "i1", Reason: event.InterruptedForHumanInput})
+		}
+	}})
+	got := frames(t, f.post(t, agui, strings.Replace(goodAGUI, `"state":{}`, `"state":{"page":3}`, 1)).body)
+	if k := kinds(got); !slices.Equal(k, []string{"RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"}) {
+		t.Fatalf("%v", k)
+	}
+	if s := got[1].data; !strings.Contains(s, `"snapshot":{"page":3}`) {
+		t.Errorf("%s", s)
+	}
+	if s := got[2].data; !strings.Contains(s, `"messages":[{"id":"u1","role":"user","content":"hi"}]`) {
+		t.Errorf("%s", s)
+	}
+	if s := got[3].data; !strings.Contains(s, `"outcome":{"type":"interrupt","interrupts":[{"id":"i1","reason":"human_input","message":"Which?"`) {
+		t.Errorf("%s", s)
+	}
+}
+
+// suspends commits a head with a pending interrupt.
+func suspends(ctx context.Context, s *runstest.Stack, p *runstest.Play, id string) error {
+	g, err := s.Guard.Admit(ctx, p.Turn.Envelope)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.Writer.CommitHead(ctx, g, binding.HeadCommit{
+		Codec: "test", CodecVersion: 1, SnapshotRef: "snap-1", SHA256: "snap-1", IdempotencyDigest: "snap-1",
+		LastSequence: p.LastSequence(), Interrupt: &binding.Interrupt{ID: id, Hash: "hash-1"},
+	})
+	return err
 }
 
 // A client that started a run and reads nothing of it is dropped, and its run is
@@ -235,7 +292,7 @@ func TestAnAGUIClientThatStallsCancelsItsRun(t *testing.T) {
 					return err
 				}
 				for { // until somebody ends it
-					if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: strings.Repeat("x", 32<<10)}); err != nil {
+					if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: strings.Repeat("x", 8<<10)}); err != nil {
 						return err
 					}
 				}

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -24,16 +23,22 @@ type faulty struct {
 
 	follow func(yield func(uint64, json.RawMessage) error) error
 	status func() (runs.Status, error)
+	// left gets a value whenever a reader of the real domain has left.
+	left chan struct{}
 
 	mu        sync.Mutex
 	cancelled []event.CancelReason
 }
 
 func (f *faulty) Follow(ctx context.Context, c runs.Caller, id string, o runs.FollowOptions, yield func(uint64, json.RawMessage) error) error {
-	if f.follow == nil {
-		return f.Runs.Follow(ctx, c, id, o, yield)
+	if f.follow != nil {
+		return f.follow(yield)
 	}
-	return f.follow(yield)
+	err := f.Runs.Follow(ctx, c, id, o, yield)
+	if f.left != nil {
+		f.left <- struct{}{}
+	}
+	return err
 }
 
 func (f *faulty) Status(ctx context.Context, c runs.Caller, id string) (runs.Status, error) {
@@ -48,6 +53,25 @@ func (f *faulty) Cancel(ctx context.Context, c runs.Caller, id string, reason ev
 	f.cancelled = append(f.cancelled, reason)
 	f.mu.Unlock()
 	return f.Runs.Cancel(ctx, c, id, reason)
+}
+
+// journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
 }
 
 func withFaults(t *testing.T, f *faulty, log io.Writer) *fixture {
@@ -155,7 +179,7 @@ func TestAnAGUIClientThatIsBehindCancelsItsRun(t *testing.T) {
 // One handler that panics is one connection that ends.
 func TestAPanicHurtsNobodyElse(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer
+	var log journal
 	faults := &faulty{status: func() (runs.Status, error) { panic("a-secret was nil") }}
 	f := withFaults(t, faults, &log)
 	if body := broken(t, f, f.request(t, http.MethodGet, "/api/v1/runs/run_1", "")); body != "" {
@@ -172,7 +196,7 @@ func TestAPanicHurtsNobodyElse(t *testing.T) {
 // What goes wrong inside is told by its code and nothing else.
 func TestCausesStayInside(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer
+	var log journal
 	faults := &faulty{status: func() (runs.Status, error) {
 		return runs.Status{}, fault.Wrap(io.ErrNoProgress, fault.DependencyUnavailable, "store.secret-op")
 	}}

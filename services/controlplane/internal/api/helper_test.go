@@ -75,7 +75,7 @@ type options struct {
 	script func(**runstest.Stack) runstest.Script
 	// change edits the configuration of the API.
 	change func(*api.Config)
-	// buffer is the size of the send buffer of the server's connections; 0 leaves it.
+	// buffer is what the system keeps of a connection at each end; 0 leaves it.
 	buffer int
 }
 
@@ -109,7 +109,11 @@ func newFixture(t *testing.T, o options) *fixture {
 	f.grants.allow("user-1", "can_invoke", "agent:demo")
 	f.grants.allow("user-2", "can_invoke", "agent:demo")
 	f.grants.allow("operator-1", "operator", "system:cofferdam")
-	transport := &http.Transport{DisableCompression: true}
+	transport := &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, network, addr)
+		return small(c, err, func(tcp *net.TCPConn) error { return tcp.SetReadBuffer(o.buffer) }, o.buffer > 0)
+	}}
 	t.Cleanup(transport.CloseIdleConnections)
 	f.client = &http.Client{Transport: transport}
 	return f
@@ -136,10 +140,15 @@ type smallListener struct {
 	buffer int
 }
 
+// Accept implements net.Listener.
 func (l smallListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
-		err = tcp.SetWriteBuffer(l.buffer)
+	return small(c, err, func(tcp *net.TCPConn) error { return tcp.SetWriteBuffer(l.buffer) }, true)
+}
+
+func small(c net.Conn, err error, shrink func(*net.TCPConn) error, wanted bool) (net.Conn, error) {
+	if tcp, ok := c.(*net.TCPConn); ok && err == nil && wanted {
+		err = shrink(tcp)
 	}
 	return c, err
 }

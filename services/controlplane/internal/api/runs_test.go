@@ -121,19 +121,24 @@ func waits(ctx context.Context, p *runstest.Play) error {
 	return ctx.Err()
 }
 
+// cancel cancels a run, and asks until that is confirmed: an answer does not wait
+// for long.
 func cancel(t *testing.T, f *fixture, id string) {
 	t.Helper()
-	a := f.post(t, "/api/v1/runs/"+id+":cancel", "")
-	var c struct {
-		Cancelled bool   `json:"cancelled"`
-		Confirmed bool   `json:"confirmed"`
-		RunID     string `json:"run_id"`
-		Effects   string `json:"side_effect_status"`
-	}
-	a.json(t, &c)
-	if a.status != http.StatusOK || !c.Cancelled || !c.Confirmed || c.RunID != id || c.Effects == "" {
-		t.Errorf("%d %s", a.status, a.body)
-	}
+	f.eventually(t, "the cancel is confirmed", func() bool {
+		a := f.post(t, "/api/v1/runs/"+id+":cancel", "")
+		var c struct {
+			Cancelled bool   `json:"cancelled"`
+			Confirmed bool   `json:"confirmed"`
+			RunID     string `json:"run_id"`
+			Effects   string `json:"side_effect_status"`
+		}
+		a.json(t, &c)
+		if a.status != http.StatusOK || !c.Cancelled || c.RunID != id || c.Effects == "" {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		return c.Confirmed
+	})
 }
 
 func TestCancel(t *testing.T) {

@@ -21,10 +21,16 @@ import (
 func talk(s **runstest.Stack) runstest.Script {
 	return func(ctx context.Context, p *runstest.Play) error {
 		steps := []event.Data{
-			started(), event.TextStarted{MessageID: "m1"}, event.TextDelta{MessageID: "m1", Delta: "I look.\n"}, event.TextFinished{MessageID: "m1"},
+			started(),
+			event.TextStarted{MessageID: "m1"},
+			event.TextDelta{MessageID: "m1", Delta: "I look.\n"},
+			event.TextFinished{MessageID: "m1"},
 			event.ToolStarted{ToolCallID: "c1", ToolName: "fs.read_text_file", Arguments: `{"path":"a.txt"}`, ParentMessageID: "m1"},
 			event.ToolFinished{ToolCallID: "c1", Result: `"one <line>"`},
-			event.TextStarted{MessageID: "m2"}, event.TextDelta{MessageID: "m2", Delta: "It has "}, event.TextDelta{MessageID: "m2", Delta: "one line."}, event.TextFinished{MessageID: "m2"},
+			event.TextStarted{MessageID: "m2"},
+			event.TextDelta{MessageID: "m2", Delta: "It has "},
+			event.TextDelta{MessageID: "m2", Delta: "one line."},
+			event.TextFinished{MessageID: "m2"},
 		}
 		for _, d := range steps {
 			if err := p.Emit(ctx, d); err != nil {
@@ -174,8 +180,8 @@ func floods(s **runstest.Stack) runstest.Script {
 		if err := p.Emit(ctx, started(), event.TextStarted{MessageID: "m1"}); err != nil {
 			return err
 		}
-		for range 64 {
-			if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: strings.Repeat("x", event.MaxDeltaBytes)}); err != nil {
+		for range 16 {
+			if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: strings.Repeat("x", 16<<10)}); err != nil {
 				return err
 			}
 		}

@@ -201,15 +201,18 @@ func (m *Manager) Lifecycle(ctx context.Context, env fence.Envelope, instanceUID
 
 // tokens gets one token for each scope, for the sandbox in an instance.
 func (m *Manager) tokens(ctx context.Context, env fence.Envelope, instanceUID, owner string, scopes []Scope) ([]worker.Token, error) {
-	ctx, cancel := context.WithTimeout(ctx, mintTimeout)
+	const op = "lease.tokens"
+	minting, cancel := context.WithTimeout(ctx, mintTimeout)
 	defer cancel()
 	subject := identity.Sandbox(m.cfg.TrustDomain, instanceUID).String()
-	tokens, err := m.cfg.Minter.Mint(ctx, env, subject, owner, scopes)
-	if err != nil {
-		return nil, err
-	}
-	if !answers(tokens, scopes) {
-		return nil, fault.Wrap(errTokens, fault.Internal, "lease.tokens")
+	tokens, err := m.cfg.Minter.Mint(minting, env, subject, owner, scopes)
+	switch {
+	case err != nil && minting.Err() != nil && ctx.Err() == nil:
+		return nil, fault.Wrap(err, fault.DependencyUnavailable, op) // the service is deaf; the run has time
+	case err != nil:
+		return nil, fault.From(err, op)
+	case !answers(tokens, scopes):
+		return nil, fault.Wrap(errTokens, fault.Internal, op)
 	}
 	return tokens, nil
 }

@@ -4,6 +4,7 @@ package facadeclient
 
 import (
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect/v2"
 
@@ -30,6 +31,7 @@ type Endpoints struct {
 // Connector makes the facades of runs. It implements session.Connector.
 type Connector struct {
 	endpoints Endpoints
+	pause     time.Duration // before a request is repeated for the first time
 	model     *http.Client
 	clients   []*http.Client
 	tools     toolbrokerv1connect.ToolBrokerServiceClient
@@ -39,7 +41,7 @@ type Connector struct {
 
 // New makes a Connector. It makes no connection.
 func New(e Endpoints, src identity.Source, tel *telemetry.Telemetry) (*Connector, error) {
-	c := &Connector{endpoints: e, model: e.ModelProxy.HTTPClient(src)}
+	c := &Connector{endpoints: e, pause: firstPause, model: e.ModelProxy.HTTPClient(src)}
 	c.clients = append(c.clients, c.model)
 	conns := make([]*connect.Client, 0, 3)
 	for _, ep := range []rpc.Endpoint{e.ToolBroker, e.ThreadState, e.FileBroker} {
@@ -63,7 +65,7 @@ func (c *Connector) Connect(env fence.Envelope, tokens []session.Token, point se
 	for _, t := range tokens {
 		by[capability.Audience(t.Audience)] = t.Token
 	}
-	a := authority{env: env, tokens: by}
+	a := authority{env: env, tokens: by, pause: c.pause}
 	header, err := rpc.EncodeEnvelope(a.envelope("model"))
 	if err != nil {
 		return harness.Facades{}, err
@@ -94,6 +96,7 @@ func (c *Connector) Close() {
 type authority struct {
 	env    fence.Envelope
 	tokens map[capability.Audience]string
+	pause  time.Duration
 }
 
 // envelope for one effect of the run.

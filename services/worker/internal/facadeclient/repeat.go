@@ -3,7 +3,8 @@ package facadeclient
 import (
 	"context"
 	"errors"
-	"net"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -15,31 +16,33 @@ const (
 	// attempts of one request whose outcome is unknown. Each is the same under the
 	// same key, and the service makes its effect happen once.
 	attempts = 6
-	// firstPause doubles with each attempt: together about 3 s, in which a service
-	// that was restarted comes back.
+	// firstPause of a worker: with those after it about 3 s, in which a service that
+	// was restarted comes back.
 	firstPause = 100 * time.Millisecond
 )
 
 // outcome is what is known of a request that failed.
 type outcome struct {
 	err error
-	// unknown says that its effect may have happened: some attempt may have
-	// arrived, and no answer says what became of it.
+	// unknown says that its effect may have happened: some attempt had a
+	// connection, so it may have arrived, and no answer says what became of it.
 	unknown bool
 }
 
-// repeat does the same request again while nobody knows what became of it. Its
-// last error is a fault.
-func repeat(ctx context.Context, do func() error) outcome {
+// repeat does the same request again while nobody knows what became of it, after
+// a pause that doubles each time.
+func repeat(ctx context.Context, pause time.Duration, do func(context.Context) error) outcome {
 	var out outcome
-	pause := firstPause
 	for n := 1; ; n++ {
-		out.err = do()
+		var connected atomic.Bool
+		out.err = do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+		}))
 		if out.err == nil {
 			return outcome{}
 		}
 		again := worthAgain(ctx, out.err)
-		out.unknown = again && (out.unknown || mayHaveHappened(out.err))
+		out.unknown = again && (out.unknown || connected.Load() && mayHaveHappened(out.err))
 		if !again || n == attempts {
 			return out
 		}
@@ -68,13 +71,8 @@ func worthAgain(ctx context.Context, err error) bool {
 	}
 }
 
-// mayHaveHappened is false where the request did not leave, and where the
-// service says that nothing happened.
+// mayHaveHappened is false where the service itself says that nothing happened.
 func mayHaveHappened(err error) bool {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
-		return false
-	}
 	var answer *connect.Error
 	said := errors.As(err, &answer) && len(answer.Details()) > 0
 	return !said || !fault.Is(err, fault.DependencyUnavailable) && !fault.Is(err, fault.PersistenceFailed)

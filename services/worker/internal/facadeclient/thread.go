@@ -31,7 +31,7 @@ func (t *threadState) Load(ctx context.Context, c harness.Codec) (harness.Head, 
 	}
 	ctx = rpc.WithToken(ctx, token)
 	var res *threadstatev1.LoadHeadResponse
-	if out := repeat(ctx, func() error {
+	if out := repeat(ctx, t.pause, func(ctx context.Context) error {
 		var err error
 		res, err = t.client.LoadHead(ctx, &threadstatev1.LoadHeadRequest{Envelope: t.envelope("load").Proto(), Codec: codec(c)})
 		return err
@@ -63,7 +63,7 @@ func (t *threadState) Commit(ctx context.Context, c harness.Codec, revision uint
 		return err
 	}
 	var end string
-	out := repeat(ctx, func() error {
+	out := repeat(ctx, t.pause, func(ctx context.Context) error {
 		res, err := t.client.CommitHead(ctx, &threadstatev1.CommitHeadRequest{
 			Envelope: t.envelope("head").Proto(), Codec: codec(c), ExpectedRevision: revision, SnapshotRef: ref, LastSequence: last,
 		})
@@ -84,7 +84,7 @@ func (t *threadState) Commit(ctx context.Context, c harness.Codec, revision uint
 
 func (t *threadState) writeSnapshot(ctx context.Context, c harness.Codec, payload []byte) (ref string, err error) {
 	sum := sha256.Sum256(payload)
-	out := repeat(ctx, func() error {
+	out := repeat(ctx, t.pause, func(ctx context.Context) error {
 		res, err := t.client.WriteSnapshot(ctx, &threadstatev1.WriteSnapshotRequest{
 			Envelope: t.envelope("snapshot").Proto(), Codec: codec(c), Payload: payload, Sha256: sum[:],
 		})

@@ -27,7 +27,7 @@ func (t toolCaller) Call(ctx context.Context, c harness.ToolCall) (harness.ToolR
 	}
 	ctx = rpc.WithToken(ctx, token)
 	var res *toolbrokerv1.CallToolResponse
-	out := repeat(ctx, func() error {
+	out := repeat(ctx, t.pause, func(ctx context.Context) error {
 		var err error
 		res, err = t.client.CallTool(ctx, &toolbrokerv1.CallToolRequest{
 			Envelope: t.envelope(c.CallID).Proto(), ToolId: c.ToolID, ToolCallId: c.CallID, Arguments: c.Arguments,

@@ -23,7 +23,7 @@ import (
 func (t *turn) ask(ctx context.Context) (answer, error) {
 	stream := t.chat.NewStreaming(ctx, t.params())
 	defer func() { _ = stream.Close() }() // what it said is read, or does not matter
-	began := stream.Err() == nil // the request itself has not failed
+	began := stream.Err() == nil          // the request itself has not failed
 	w := &writer{turn: t}
 	for stream.Next() {
 		if err := w.chunk(ctx, stream.Current()); err != nil {

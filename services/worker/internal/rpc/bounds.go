@@ -23,15 +23,15 @@ func withResponse(next http.Handler) http.Handler {
 // reads nothing holds nothing here for ever. The returned function undoes it, for
 // the connection may serve another request.
 func boundWrites(ctx context.Context, until time.Time) (undo func()) {
-	return bound(ctx, until, (*http.ResponseController).SetWriteDeadline)
+	return limit(ctx, until, (*http.ResponseController).SetWriteDeadline)
 }
 
 // boundReads ends the reading of the body after a while.
 func boundReads(ctx context.Context, d time.Duration) (undo func()) {
-	return bound(ctx, time.Now().Add(d), (*http.ResponseController).SetReadDeadline)
+	return limit(ctx, time.Now().Add(d), (*http.ResponseController).SetReadDeadline)
 }
 
-func bound(ctx context.Context, until time.Time, set func(*http.ResponseController, time.Time) error) (undo func()) {
+func limit(ctx context.Context, until time.Time, set func(*http.ResponseController, time.Time) error) (undo func()) {
 	response, ok := ctx.Value(responseKey{}).(*http.ResponseController)
 	if !ok || set(response, until) != nil { // a writer without deadlines is one of a test
 		return func() {}

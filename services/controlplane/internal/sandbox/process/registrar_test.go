@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/identity"
@@ -99,15 +98,19 @@ func TestAnotherServiceIsNoRegistrar(t *testing.T) {
 }
 
 func TestADeafRegistrarHoldsNobodyUp(t *testing.T) {
-	gone := make(chan struct{})
+	asked, gone := make(chan struct{}), make(chan struct{})
 	r := registrarAt(t, "registrar", func(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
+		close(asked)
 		<-req.Context().Done()
 		close(gone)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
 	if _, err := r.Register(ctx, "ABC"); !fault.Is(err, fault.DependencyUnavailable) {
 		t.Errorf("register: %v", err)
 	}
