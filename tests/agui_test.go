@@ -68,14 +68,15 @@ func read(t *testing.T, names ...string) map[string][]aguidriver.Seen {
 	conversations := make([]aguidriver.Conversation, len(names))
 	for i, name := range names {
 		c := aguidriver.Conversation{URL: server.URL + "/" + name, ThreadID: "thread-1", State: json.RawMessage(`{"page":3}`)}
-		for range strings.Split(name, ",") {
+		for range strings.SplitSeq(name, ",") {
 			c.Turns = append(c.Turns, aguidriver.Turn{RunID: "client-run-1", Message: "hi"})
 		}
 		conversations[i] = c
 	}
+	seen := aguidriver.RunAll(t, conversations...)
 	out := make(map[string][]aguidriver.Seen)
-	for i, seen := range aguidriver.RunAll(t, conversations...) {
-		out[names[i]] = seen
+	for i, name := range names {
+		out[name] = seen[i]
 	}
 	return out
 }
