@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/controlplane/internal/agui"
 	"cofferdam.dev/services/controlplane/internal/runs"
 )
@@ -15,6 +16,7 @@ const (
 	// maxBehind is how far the request that started a run may fall behind before
 	// the run is cancelled.
 	maxBehind = 8 << 20
+	maxLag    = 30 * time.Second
 	// disconnectTimeout bounds the cancel of a run whose client went away.
 	disconnectTimeout = 20 * time.Second
 )
@@ -23,6 +25,13 @@ const (
 // does. When that client goes away, or falls too far behind, the run is
 // cancelled.
 func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
+	agent := r.PathValue("agent")
+	if !event.ValidID(agent) {
+		return fault.New(fault.InvalidRequest, "api.runAGUI", fault.Detail("agent_id: 1 to 128 characters of [A-Za-z0-9._:-]"))
+	}
+	if err := a.mayInvoke(r, caller, agent); err != nil {
+		return err
+	}
 	raw, err := body(w, r)
 	if err != nil {
 		return err
@@ -31,12 +40,8 @@ func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller
 	if err != nil {
 		return err
 	}
-	agent := r.PathValue("agent")
 	req, err := startBody{AgentID: agent, ConversationID: in.ThreadID, Message: in.Message, ClientContext: in.Context}.request()
 	if err != nil {
-		return err
-	}
-	if err := a.mayInvoke(r, caller, agent); err != nil {
 		return err
 	}
 	req.IdempotencyKey = in.RunID // a client that sends its request again gets its run again
@@ -47,7 +52,7 @@ func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller
 	out, err := a.newSSE(w)
 	if err == nil {
 		enc := agui.NewEncoder(in.ThreadID, in.RunID, agui.Echo(in))
-		err = a.followAGUI(r, caller, started.RunID, out, enc, runs.FollowOptions{MaxBehind: maxBehind}, 0)
+		err = a.followAGUI(r, caller, started.RunID, out, enc, runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag}, 0)
 	}
 	if err != nil && started.New {
 		a.disconnected(r, caller, started.RunID, errors.Is(err, runs.ErrBehind))

@@ -76,6 +76,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
+	boundWrite(w)
 	w.WriteHeader(status)
 	_, _ = w.Write(append(raw, '\n')) // a client that has gone needs no answer
 	return nil
@@ -117,4 +118,15 @@ func number(r *http.Request, name string, def, least, most uint64) (uint64, erro
 func pageLimit(r *http.Request) (int, error) {
 	n, err := number(r, "limit", defaultPage, 1, maxPage)
 	return int(n), err //nolint:gosec // at most maxPage
+}
+
+// boundWrite bounds the answer that is about to be written.
+func boundWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines is one of a test
+}
+
+// boundRest bounds what is left of a body that nobody will read.
+func boundRest(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout)) // a writer without deadlines is one of a test
 }

@@ -26,6 +26,7 @@ import (
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/authn"
+	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
 
@@ -85,7 +86,7 @@ func newFixture(t *testing.T, o options) *fixture {
 	if o.script == nil {
 		o.script = answers("Hello.")
 	}
-	f.stack = runstest.New(t, o.script(&f.stack), runstest.Options{})
+	f.stack = runstest.New(t, o.script(&f.stack), runstest.Options{Change: func(c *runs.Config) { c.Interrupts = true }})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

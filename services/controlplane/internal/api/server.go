@@ -30,6 +30,8 @@ const (
 	MaxBodyBytes = agui.MaxInputBytes
 	// bodyTimeout is how long a request's body may take to come.
 	bodyTimeout = 30 * time.Second
+	// restTimeout is how long the rest of a body may take that nobody reads.
+	restTimeout = time.Second
 )
 
 // Authorizer asks whether a subject has a relation to an object. Errors:
@@ -135,6 +137,9 @@ func unknown(http.ResponseWriter, *http.Request, runs.Caller) error {
 func (a *API) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer a.recovered(r)
+		// Also a request that is refused unread must not hold its connection: the
+		// server reads what is left of a body before it answers.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a writer without deadlines is one of a test
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBodyBytes)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r)
@@ -188,5 +193,9 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Code() == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="cofferdam"`)
 	}
+	if r.ContentLength != 0 {
+		boundRest(w)
+	}
+	boundWrite(w)
 	fault.WriteHTTP(w, e)
 }

@@ -32,6 +32,10 @@ func (a *API) newSSE(w http.ResponseWriter) (*sse, error) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
 	w.WriteHeader(http.StatusOK)
+	// A stream outlives the bound on its request: on HTTP/1.1 that would end it.
+	if err := s.rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return s, fault.Wrap(err, fault.Cancelled, "api.sse")
+	}
 	return s, s.write(nil)
 }
 

@@ -10,6 +10,10 @@ import (
 	"cofferdam.dev/pkg/fence"
 )
 
+// cancelAttempts bounds how often a run may be carried over while it is being
+// cancelled.
+const cancelAttempts = 8
+
 // Cancelled is what is known of a cancel when it is answered.
 type Cancelled struct {
 	// Cancelled is true when the run ends, or ended, as cancelled. A run that
@@ -40,31 +44,44 @@ func (s *Service) Cancel(ctx context.Context, caller Caller, runID string, reaso
 	return s.confirm(wait, caller, runID)
 }
 
+// decideCancel tries again where the run was carried over to another lease in
+// between.
 func (s *Service) decideCancel(ctx context.Context, rec binding.Record, reason event.CancelReason) error {
-	run := rec.Run
-	if !run.End.Open() {
-		return nil
+	runID := rec.Run.ID
+	for range cancelAttempts {
+		if rec.Run == nil || rec.Run.ID != runID || !rec.Run.End.Open() {
+			return nil
+		}
+		grant, err := s.cfg.Guard.Admit(ctx, fence.Envelope{
+			BindingID: rec.ID, Epoch: rec.Epoch, Generation: rec.Generation, RunID: runID,
+			RequestID: rec.Run.RequestID, IdempotencyKey: "cancel", Deadline: rec.Run.Deadline,
+		})
+		if err == nil {
+			_, err = s.cfg.Writer.SetEnd(ctx, grant, binding.End{Kind: binding.EndCancelling, Reason: string(reason)})
+		}
+		switch {
+		case fault.Is(err, fault.DeadlineExceeded) && ctx.Err() == nil:
+			return nil // it ends by its deadline at this moment
+		case !fault.Is(err, fault.StaleLease):
+			return err
+		}
+		if rec, err = s.cfg.Writer.Backend().Load(ctx, rec.ID); err != nil {
+			return fault.Wrap(err, fault.DependencyUnavailable, "runs.Cancel")
+		}
 	}
-	grant, err := s.cfg.Guard.Admit(ctx, fence.Envelope{
-		BindingID: rec.ID, Epoch: rec.Epoch, Generation: rec.Generation, RunID: run.ID,
-		RequestID: run.RequestID, IdempotencyKey: "cancel", Deadline: run.Deadline,
-	})
-	if err == nil {
-		_, err = s.cfg.Writer.SetEnd(ctx, grant, binding.End{Kind: binding.EndCancelling, Reason: string(reason)})
-	}
-	if fault.Is(err, fault.StaleLease) || fault.Is(err, fault.DeadlineExceeded) {
-		return nil // it ends in another way at this moment
-	}
-	return err
+	return fault.New(fault.RevisionConflict, "runs.Cancel")
 }
 
 // confirm waits until the run has its terminal, and answers with what is known
 // when the wait is over.
 func (s *Service) confirm(ctx context.Context, caller Caller, runID string) (Cancelled, error) {
-	out := Cancelled{RunID: runID, Cancelled: true, SideEffectStatus: string(event.SideEffectsPossible)}
+	out := Cancelled{RunID: runID, SideEffectStatus: string(event.SideEffectsPossible)}
 	for {
 		changed, _ := s.hub.watch(runID)
-		rec, doc, err := s.find(context.WithoutCancel(ctx), caller, runID)
+		rec, doc, err := s.find(ctx, caller, runID)
+		if ctx.Err() != nil {
+			return out, nil
+		}
 		if err != nil {
 			return out, err
 		}
@@ -74,9 +91,7 @@ func (s *Service) confirm(ctx context.Context, caller Caller, runID string) (Can
 				Cancelled: doc.End.Kind == binding.EndCancelling, SideEffectStatus: doc.SideEffects,
 			}, nil
 		}
-		if rec.Run != nil && rec.Run.ID == runID {
-			out.Cancelled = rec.Run.End.Kind == binding.EndCancelling
-		}
+		out.Cancelled = endOf(rec, runID).Kind == binding.EndCancelling
 		select {
 		case <-ctx.Done():
 			return out, nil
@@ -84,4 +99,15 @@ func (s *Service) confirm(ctx context.Context, caller Caller, runID string) (Can
 		case <-time.After(pollEvery):
 		}
 	}
+}
+
+// endOf is how a run of the record ends, as far as it is decided.
+func endOf(rec binding.Record, runID string) binding.End {
+	if rec.Run != nil && rec.Run.ID == runID {
+		return rec.Run.End
+	}
+	if e := rec.EndingRun(); e != nil && e.Run.ID == runID {
+		return e.Run.End
+	}
+	return binding.End{}
 }

@@ -44,17 +44,21 @@ func (s *Service) logOf(ctx context.Context, bindingID, runID string) iter.Seq2[
 // stopReason is the one thing that only a worker knows.
 func (s *Service) closing(ctx context.Context, rec binding.Record, run binding.Run, sideEffects, stopReason string) (binding.Batch, error) {
 	m := event.NewMachine(run.ID, rec.Identity.ConversationID, s.cfg.Bounds)
-	if err := m.Replay(s.logOf(ctx, rec.ID, run.ID)); err != nil {
-		return binding.Batch{}, fault.Wrap(fmt.Errorf("committed log does not replay: %w", err), fault.Internal, "runs.closing")
+	replayed := m.Replay(s.logOf(ctx, rec.ID, run.ID))
+	if f := fault.From(replayed, "runs.closing"); f != nil && (f.Code() == fault.DependencyUnavailable || ctx.Err() != nil) {
+		return binding.Batch{}, f // the store will answer later
 	}
-	started := event.RunStarted{HarnessID: rec.Identity.HarnessID, AdapterVersion: rec.Identity.AdapterVersion}
 	end, err := terminalOf(m, rec, run, event.SideEffectStatus(sideEffects), stopReason)
 	if err != nil {
 		return binding.Batch{}, err
 	}
+	started := event.RunStarted{HarnessID: rec.Identity.HarnessID, AdapterVersion: rec.Identity.AdapterVersion}
 	events, err := s.close(m, started, end)
-	if err != nil {
-		return binding.Batch{}, fault.Wrap(fmt.Errorf("closing events: %w", err), fault.Internal, "runs.closing")
+	if err = errors.Join(replayed, err); err != nil {
+		// A log that its own rules refuse must not keep its run for ever: it gets
+		// the terminal that tells how it ended, and nothing else.
+		s.cfg.Logger.ErrorContext(ctx, "a committed log does not replay; it is ended by its terminal alone", "error", err.Error())
+		events = []event.Event{event.Draft{Data: end}.Event(run.ID, rec.Identity.ConversationID, run.EventHead, s.cfg.Now().UTC())}
 	}
 	return encode(events)
 }

@@ -62,15 +62,17 @@ func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartReques
 
 // drive has no error: whatever happens becomes how the run ends.
 func (d *driver) drive(ctx context.Context) {
-	grant, err := d.s.cfg.Guard.Admit(ctx, d.env)
+	err := patient(ctx, func() (err error) {
+		d.grant, err = d.s.cfg.Guard.Admit(ctx, d.env)
+		return err
+	})
 	if err != nil {
 		d.s.cfg.Logger.WarnContext(ctx, "run could not be driven", "error", err.Error())
 		return
 	}
-	d.grant = grant
-	beating := d.beat(ctx)
+	// The owner beats until the run is concluded: it drives it that long.
+	defer d.beat(context.WithoutCancel(ctx), d.grant)()
 	err = d.turn(ctx)
-	beating()
 
 	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
@@ -104,6 +106,7 @@ func (d *driver) turn(ctx context.Context) error {
 }
 
 func (d *driver) putFiles(ctx context.Context) (files []worker.File, handles []string, err error) {
+	defer func() { d.req.Files = nil }() // they are in the file broker now
 	for _, f := range d.req.Files {
 		put, err := d.s.cfg.Files.Put(ctx, d.env, f)
 		if err != nil {
@@ -163,9 +166,8 @@ func (d *driver) drop(ctx context.Context, n int, reason string) {
 
 // beat shows other replicas that this one drives the run, and finds out that
 // another one cancelled it. The returned function ends it and waits.
-func (d *driver) beat(ctx context.Context) (stop func()) {
+func (d *driver) beat(ctx context.Context, grant fence.Grant) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	env := d.env // the driver's own changes when its run is carried over
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		tick := time.NewTicker(d.s.cfg.BeatEvery)
@@ -175,30 +177,66 @@ func (d *driver) beat(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				d.s.beatOnce(ctx, env)
+				grant = d.s.beatOnce(ctx, grant)
 			}
 		}
 	})
 	return func() { cancel(); wg.Wait() }
 }
 
-// beatOnce has no error: a store that is away makes nobody lost.
-func (s *Service) beatOnce(ctx context.Context, env fence.Envelope) {
+// beatOnce has no error: a store that is away makes nobody lost. It gives the
+// grant for the next beat, which is another one once a run that has done nothing
+// was carried over. A grant outlives the run's deadline; a new one cannot be had
+// then.
+func (s *Service) beatOnce(ctx context.Context, grant fence.Grant) fence.Grant {
+	env := grant.Envelope()
 	rec, err := s.cfg.Writer.Backend().Load(ctx, env.BindingID)
 	if err != nil {
-		return
+		return grant
 	}
-	if rec.Run == nil || rec.Run.ID != env.RunID || rec.Run.End.Kind == binding.EndCancelling {
+	if rec.Run == nil || rec.Run.ID != env.RunID {
 		s.hub.wake(env.RunID)
-		return
+		return grant
 	}
-	env.Generation = rec.Generation // it rises when a run that has done nothing is carried over
-	grant, err := s.cfg.Guard.Admit(ctx, env)
-	if err != nil {
-		return
+	if rec.Run.End.Kind == binding.EndCancelling {
+		s.hub.wake(env.RunID)
+	}
+	if env.Generation != rec.Generation {
+		if grant, err = s.again(ctx, grant, rec.Generation); err != nil {
+			return grant
+		}
 	}
 	if err := s.cfg.Writer.Beat(ctx, grant, s.cfg.Owner); err != nil {
 		s.cfg.Logger.WarnContext(ctx, "owner's beat was not committed", "error", err.Error())
+	}
+	return grant
+}
+
+// again asks the fence for a run that was carried over to another generation.
+// With an error the old grant is given back.
+func (s *Service) again(ctx context.Context, old fence.Grant, generation uint32) (fence.Grant, error) {
+	env := old.Envelope()
+	env.Generation = generation
+	g, err := s.cfg.Guard.Admit(ctx, env)
+	if err != nil {
+		return old, err
+	}
+	return g, nil
+}
+
+// patient repeats what failed because the store did not answer, until ctx ends:
+// a store that is away holds a run back and does not end it.
+func patient(ctx context.Context, do func() error) error {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := do()
+		if err == nil || !fault.Is(err, fault.DependencyUnavailable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
 	}
 }
 

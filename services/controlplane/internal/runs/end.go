@@ -15,7 +15,7 @@ import (
 // wish is how the driver would have the run end. The store decides.
 func (d *driver) wish(ctx context.Context, err error) binding.End {
 	if d.stopped {
-		return wishOf(d.terminal)
+		return d.wishOf(d.terminal)
 	}
 	switch {
 	case d.s.stop.Err() != nil:
@@ -28,7 +28,7 @@ func (d *driver) wish(ctx context.Context, err error) binding.End {
 		return binding.End{Kind: binding.EndError, Reason: string(fault.SandboxEvicted)}
 	default:
 		f := fault.From(err, "runs.drive")
-		d.s.cfg.Logger.WarnContext(ctx, "run failed", "error", f.Error(), "incident_id", f.Incident())
+		d.s.cfg.Logger.WarnContext(ctx, "run failed", "code", string(f.Code()), "op", f.Op(), "detail", f.Detail(), "incident_id", f.Incident())
 		return binding.End{Kind: binding.EndError, Reason: string(f.Code())}
 	}
 }
@@ -43,14 +43,20 @@ func broken(err error) bool {
 	}
 }
 
-func wishOf(terminal event.Data) binding.End {
+// wishOf is what the worker's own terminal asks for, where nothing is decided
+// yet. It cannot say that a client cancelled, or that time is over when it is
+// not.
+func (d *driver) wishOf(terminal event.Data) binding.End {
 	switch t := terminal.(type) {
 	case event.RunFinished:
 		return binding.End{Kind: binding.EndSuccess}
 	case event.RunInterrupted:
 		return binding.End{Kind: binding.EndInterrupted}
 	case event.RunCancelled:
-		return binding.End{Kind: binding.EndCancelling, Reason: string(t.Reason)}
+		late := t.Reason == event.CancelledByDeadline && !d.s.cfg.Now().Add(deadlineSlack).Before(d.env.Deadline)
+		if late || t.Reason == event.CancelledByShutdown {
+			return binding.End{Kind: binding.EndCancelling, Reason: string(t.Reason)}
+		}
 	case event.RunError:
 		if code := fault.Code(t.Code); code.Known() {
 			return binding.End{Kind: binding.EndError, Reason: t.Code}
@@ -80,6 +86,9 @@ func (d *driver) evicted(ctx context.Context) bool {
 	}
 }
 
+// deadlineSlack is by how much a worker's clock may be ahead of this one.
+const deadlineSlack = 2 * time.Second
+
 // end decides how the run ends, stops the worker, and concludes. A step that
 // fails is left to the reconciler: everything it needs is committed.
 func (d *driver) end(ctx context.Context, wish binding.End) {
@@ -92,36 +101,68 @@ func (d *driver) end(ctx context.Context, wish binding.End) {
 		d.s.conclude(ctx, rec) // it was replaced or taken over: the entry in ending has all that is needed
 		return
 	}
-	healthy := d.stop(ctx, rec)
 	stopReason := ""
 	if t, ok := d.terminal.(event.RunFinished); ok {
 		stopReason = t.StopReason
 	}
-	if err := d.s.terminate(ctx, rec, d.grant, stopReason); err != nil {
+	if d.stop(ctx, rec) {
+		err = d.s.terminate(ctx, rec, d.grant, stopReason)
+	} else {
+		err = d.retire(ctx, rec, stopReason)
+	}
+	if err != nil {
 		d.s.cfg.Logger.ErrorContext(ctx, "run could not be concluded yet", "error", err.Error())
 	}
 	d.s.hub.grew(d.env.RunID, 0)
-	if !healthy {
-		if _, err := d.s.cfg.Leases.Replace(ctx, rec, d.agent.Profile); err != nil && !errors.Is(err, binding.ErrFenced) {
-			d.s.cfg.Logger.WarnContext(ctx, "lease could not be replaced yet", "error", err.Error())
-		}
+}
+
+// retire replaces the lease of a worker that cannot be used again, before the
+// run has its terminal: the next run must not meet that worker. The replacement
+// moves the run to ending, with the end that stands.
+func (d *driver) retire(ctx context.Context, rec binding.Record, stopReason string) error {
+	next, err := d.s.cfg.Leases.Replace(ctx, rec, d.agent.Profile)
+	if errors.Is(err, binding.ErrFenced) {
+		next, err = d.s.cfg.Writer.Backend().Load(ctx, rec.ID)
 	}
+	if err != nil {
+		return err
+	}
+	err = d.s.concludeRun(ctx, next, d.env.RunID, stopReason)
+	d.s.conclude(ctx, next)
+	return err
 }
 
 // decide sets the run's end where none stands. A worker that says finished
-// without a committed head has broken the protocol.
-func (d *driver) decide(ctx context.Context, wish binding.End) (binding.Record, error) {
-	rec, err := d.s.cfg.Writer.Backend().Load(ctx, d.env.BindingID)
-	if err != nil || rec.Run == nil || rec.Run.ID != d.env.RunID || !rec.Run.End.Open() {
-		return rec, err
-	}
+// without a committed head has broken the protocol. A store that does not answer
+// is asked until ctx ends.
+func (d *driver) decide(ctx context.Context, wish binding.End) (rec binding.Record, err error) {
 	if wish.Kind == binding.EndSuccess || wish.Kind == binding.EndInterrupted {
 		wish = binding.End{Kind: binding.EndError, Reason: string(fault.Protocol)}
 	}
-	if _, err := d.s.cfg.Writer.SetEnd(ctx, d.grant, wish); err != nil && !fault.Is(err, fault.StaleLease) {
-		return rec, err
+	for {
+		err = patient(ctx, func() error {
+			rec, err = d.s.cfg.Writer.Backend().Load(ctx, d.env.BindingID)
+			if err != nil {
+				return fault.Wrap(err, fault.DependencyUnavailable, "runs.decide")
+			}
+			return nil
+		})
+		if err != nil || rec.Run == nil || rec.Run.ID != d.env.RunID || !rec.Run.End.Open() {
+			return rec, err
+		}
+		if d.grant.Envelope().Generation != rec.Generation {
+			if d.grant, err = d.s.again(ctx, d.grant, rec.Generation); err != nil {
+				return rec, err
+			}
+		}
+		err = patient(ctx, func() error {
+			_, err := d.s.cfg.Writer.SetEnd(ctx, d.grant, wish)
+			return err
+		})
+		if err != nil && (!fault.Is(err, fault.StaleLease) || ctx.Err() != nil) {
+			return rec, err
+		}
 	}
-	return d.s.cfg.Writer.Backend().Load(ctx, d.env.BindingID)
 }
 
 // stop makes sure that the harness has stopped before the terminal says so. It
@@ -187,5 +228,5 @@ func (s *Service) terminate(ctx context.Context, rec binding.Record, g fence.Gra
 		return err
 	}
 	s.hub.grew(rec.Run.ID, batch.Bytes())
-	return s.concludeRun(ctx, rec, rec.Run.ID)
+	return s.concludeRun(ctx, rec, rec.Run.ID, stopReason)
 }

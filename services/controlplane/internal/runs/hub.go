@@ -10,6 +10,9 @@ import (
 type hub struct {
 	mu   sync.Mutex
 	runs map[string]*live
+	// starting counts the starts of a run whose reply has not come yet: it may be
+	// committed already, and is not anybody's to take over.
+	starting map[string]int
 }
 
 // live is what is known of a run that this replica drives.
@@ -19,7 +22,22 @@ type live struct {
 	bytes   uint64
 }
 
-func newHub() *hub { return &hub{runs: map[string]*live{}} }
+func newHub() *hub { return &hub{runs: map[string]*live{}, starting: map[string]int{}} }
+
+// expect says that this replica is starting a run; the returned function says
+// that the start is answered and, if it was ours, driven.
+func (h *hub) expect(runID string) (answered func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.starting[runID]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.starting[runID]--; h.starting[runID] == 0 {
+			delete(h.starting, runID)
+		}
+	}
+}
 
 // drive registers a run; cancel wakes its driver. It returns false when the run
 // is driven here already.
@@ -74,9 +92,9 @@ func (h *hub) watch(runID string) (changed <-chan struct{}, bytes uint64) {
 	return nil, 0
 }
 
-// drives reports whether this replica drives the run.
+// drives reports whether this replica drives the run, or is about to.
 func (h *hub) drives(runID string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.runs[runID] != nil
+	return h.runs[runID] != nil || h.starting[runID] > 0
 }

@@ -21,7 +21,12 @@ type journal struct {
 	bindingID string
 	runID     string
 	machine   *event.Machine
+	// empty counts the deltas of nothing, which count nowhere else.
+	empty int
 }
+
+// maxEmptyDeltas of a run are dropped; a worker that sends more is broken.
+const maxEmptyDeltas = 1000
 
 func newJournal(s *Service, bindingID, conversationID, runID string) *journal {
 	return &journal{s: s, bindingID: bindingID, runID: runID, machine: event.NewMachine(runID, conversationID, s.cfg.Bounds)}
@@ -40,8 +45,13 @@ func (j *journal) take(ctx context.Context, g fence.Grant, events []event.Event)
 			terminal = e.Data
 			break
 		}
+		if e.Type() == event.TypeInterruptRequested && !j.s.cfg.Interrupts {
+			// Its head commit would end the run as success, which its log denies.
+			return nil, fault.New(fault.NotImplemented, "runs.take")
+		}
 		err := j.machine.Accept(e)
-		if errors.Is(err, event.ErrEmptyDelta) {
+		if errors.Is(err, event.ErrEmptyDelta) && j.empty < maxEmptyDeltas {
+			j.empty++
 			continue
 		}
 		if err != nil {
@@ -52,26 +62,35 @@ func (j *journal) take(ctx context.Context, g fence.Grant, events []event.Event)
 	if len(batch) == 0 {
 		return terminal, nil
 	}
-	return terminal, j.append(ctx, g, batch)
+	return terminal, j.commit(ctx, g, batch)
 }
 
-// append repeats a batch whose fate is unknown, unchanged under its nonce,
-// until it is settled or the run's time is over.
-func (j *journal) append(ctx context.Context, g fence.Grant, events []event.Event) error {
+// commit appends a frame's events. More than fit a frame are no frame of the
+// protocol; one event alone may be larger.
+func (j *journal) commit(ctx context.Context, g fence.Grant, events []event.Event) error {
 	b, err := encode(events)
 	if err != nil {
 		return err
 	}
+	if len(events) > 1 && b.Bytes() > event.MaxFrameBytes {
+		return fault.New(fault.Protocol, "runs.commit", fault.Detail("a frame is larger than its bound"))
+	}
+	return j.append(ctx, g, b)
+}
+
+// append repeats a batch whose fate is unknown, unchanged under its nonce,
+// until it is settled or the run's time is over.
+func (j *journal) append(ctx context.Context, g fence.Grant, b binding.Batch) error {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		_, err := j.s.cfg.Writer.Append(ctx, g, j.s.cfg.Owner, b)
 		switch {
 		case err == nil:
 			j.s.hub.grew(j.runID, b.Bytes())
 			return nil
-		case errors.Is(err, binding.ErrEnded), fault.Is(err, fault.StaleLease), fault.Is(err, fault.Protocol):
-			return err
 		case ctx.Err() != nil:
 			return fault.From(ctx.Err(), "runs.append")
+		case !fault.Is(err, fault.DependencyUnavailable): // an answer, which another try would not change
+			return err
 		}
 		j.s.cfg.Logger.WarnContext(ctx, "events are not committed yet; trying again", "error", err.Error())
 		select {
@@ -84,7 +103,7 @@ func (j *journal) append(ctx context.Context, g fence.Grant, events []event.Even
 func encode(events []event.Event) (binding.Batch, error) {
 	b := binding.Batch{Nonce: rand.Text(), First: events[0].Sequence, Events: make([]json.RawMessage, len(events))}
 	for i, e := range events {
-		raw, err := json.Marshal(e)
+		raw, err := event.Encode(e) // not json.Marshal, which escapes and so lengthens it
 		if err != nil {
 			return b, fault.Wrap(fmt.Errorf("encode event: %w", err), fault.Internal, "runs.encode")
 		}

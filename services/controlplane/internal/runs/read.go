@@ -148,6 +148,9 @@ type FollowOptions struct {
 	// MaxBehind ends the reader with ErrBehind when more bytes are committed than
 	// it has taken; 0 lets it fall behind as far as it likes.
 	MaxBehind uint64
+	// MaxLag ends the reader with ErrBehind when it has been behind for so long;
+	// 0 lets it. Both count from the first event: use them with From 0.
+	MaxLag time.Duration
 	// Idle is called every IdleEvery while there is nothing to give; its error
 	// ends the reader. It may be nil.
 	Idle      func() error
@@ -162,13 +165,10 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 	if err != nil {
 		return err
 	}
-	var taken uint64
+	lag := lag{of: o, since: time.Now()}
 	quiet := time.Now()
 	for from := o.From; ; {
-		changed, committed := s.hub.watch(runID)
-		if o.MaxBehind > 0 && committed > taken && committed-taken > o.MaxBehind {
-			return ErrBehind
-		}
+		changed, _ := s.hub.watch(runID)
 		page, err := s.cfg.Writer.Events(ctx, rec.ID, runID, from, followPage)
 		if err != nil {
 			return fault.From(err, "runs.Follow")
@@ -177,7 +177,10 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 			if err := yield(page.First+uint64(i), raw); err != nil {
 				return err
 			}
-			taken += uint64(len(raw))
+			lag.taken += uint64(len(raw))
+			if _, committed := s.hub.watch(runID); lag.tooFar(committed, time.Now()) {
+				return ErrBehind
+			}
 		}
 		if page.Ended {
 			return nil
@@ -199,4 +202,22 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 		case <-time.After(pollEvery):
 		}
 	}
+}
+
+// lag is how far a reader is behind what is committed.
+type lag struct {
+	of    FollowOptions
+	taken uint64
+	// since is when the reader last had everything.
+	since time.Time
+}
+
+func (l *lag) tooFar(committed uint64, now time.Time) bool {
+	if committed <= l.taken {
+		l.since = now
+		return false
+	}
+	bytes := l.of.MaxBehind > 0 && committed-l.taken > l.of.MaxBehind
+	long := l.of.MaxLag > 0 && now.Sub(l.since) > l.of.MaxLag
+	return bytes || long
 }

@@ -20,6 +20,8 @@ func (s *Service) reconcile(ctx context.Context) {
 	s.sweep(ctx, watch)
 	tick := time.NewTicker(s.cfg.ReconcileEvery)
 	defer tick.Stop()
+	idle := s.idleTicker()
+	defer idle.Stop()
 	exits := s.cfg.Provider.Exits()
 	for {
 		select {
@@ -33,30 +35,42 @@ func (s *Service) reconcile(ctx context.Context) {
 			s.gone(ctx, exit)
 		case <-tick.C:
 			s.sweep(ctx, watch)
+		case <-idle.C:
+			s.giveBack(ctx)
 		}
 	}
 }
 
 // sweep looks at every record that has a run or something ending.
 func (s *Service) sweep(ctx context.Context, watch *beatWatch) {
+	whole := s.each(ctx, true, func(rec binding.Record) {
+		if rec.Run != nil && !s.hub.drives(rec.Run.ID) {
+			s.adopt(ctx, rec, watch)
+		}
+		if len(rec.Ending) > 0 {
+			s.conclude(ctx, rec)
+		}
+	})
+	if !whole {
+		watch.reset() // while nobody could beat, nobody was lost
+	}
+}
+
+// each looks at all records, or the busy ones, and reports whether it saw all.
+func (s *Service) each(ctx context.Context, busy bool, look func(binding.Record)) (whole bool) {
 	for after := ""; ; {
-		page, err := s.cfg.Writer.Backend().List(ctx, after, listPage, true)
+		page, err := s.cfg.Writer.Backend().List(ctx, after, listPage, busy)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.cfg.Logger.WarnContext(ctx, "records cannot be listed", "error", err.Error())
 			}
-			return
+			return false
 		}
 		for _, rec := range page {
-			if rec.Run != nil && !s.hub.drives(rec.Run.ID) {
-				s.adopt(ctx, rec, watch)
-			}
-			if len(rec.Ending) > 0 {
-				s.conclude(ctx, rec)
-			}
+			look(rec)
 		}
 		if len(page) < listPage {
-			return
+			return true
 		}
 		after = page[len(page)-1].ID
 	}
@@ -86,25 +100,34 @@ func (s *Service) adopt(ctx context.Context, rec binding.Record, watch *beatWatc
 // conclude does what is left to do for everything in ending. What fails is
 // tried again with the next sweep.
 func (s *Service) conclude(ctx context.Context, rec binding.Record) {
+	s.concludeRuns(ctx, rec)
 	for _, e := range rec.Ending {
-		if e.Run != nil {
-			if err := s.concludeRun(ctx, rec, e.Run.ID); err != nil && ctx.Err() == nil {
-				s.cfg.Logger.WarnContext(ctx, "run could not be concluded yet", "error", err.Error())
-			}
-		}
 		if e.Lease != nil {
-			s.concludeLease(ctx, rec.ID, e.Lease.ClaimName)
+			s.releases.begin(e.Lease.ClaimName, func(ctx context.Context) { s.concludeLease(ctx, rec.ID, e.Lease.ClaimName) })
 		}
 	}
 }
 
-func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID string) error {
+// concludeRuns leaves the leases alone: a claim that waits to be deleted holds
+// nobody up.
+func (s *Service) concludeRuns(ctx context.Context, rec binding.Record) {
+	for _, e := range rec.Ending {
+		if e.Run == nil {
+			continue
+		}
+		if err := s.concludeRun(ctx, rec, e.Run.ID, ""); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "run could not be concluded yet", "error", err.Error())
+		}
+	}
+}
+
+func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID, stopReason string) error {
 	_, err := s.cfg.Writer.ConcludeRun(ctx, rec.ID, runID, func(run binding.Run, sideEffects string) (binding.Batch, error) {
 		now, err := s.cfg.Writer.Backend().Load(ctx, rec.ID)
 		if err != nil {
 			return binding.Batch{}, err
 		}
-		return s.closing(ctx, now, run, sideEffects, "")
+		return s.closing(ctx, now, run, sideEffects, stopReason)
 	})
 	s.hub.grew(runID, 0)
 	if fault.Is(err, fault.NotFound) {
@@ -128,38 +151,14 @@ func (s *Service) concludeLease(ctx context.Context, bindingID, claimName string
 // gone replaces the lease of a sandbox that went away while no run was active.
 // A run that was, ends in its driver, which sees the broken stream.
 func (s *Service) gone(ctx context.Context, exit sandbox.Exit) {
-	rec, err := s.byClaim(ctx, exit)
-	if err != nil || rec.Run != nil {
-		return
-	}
-	s.cfg.Logger.InfoContext(ctx, "sandbox went away; its lease is replaced", "generation", rec.Generation)
-	next, err := s.cfg.Leases.Replace(ctx, rec, rec.Lease.Profile)
-	if err != nil {
-		if !errors.Is(err, binding.ErrFenced) && ctx.Err() == nil {
-			s.cfg.Logger.WarnContext(ctx, "lease could not be replaced yet", "error", err.Error())
+	s.each(ctx, false, func(rec binding.Record) {
+		l := rec.Lease
+		if l == nil || l.ClaimName != exit.ClaimName || l.InstanceUID != exit.UID || rec.Run != nil {
+			return
 		}
-		return
-	}
-	s.conclude(ctx, next)
-}
-
-// byClaim finds the record whose lease has the instance.
-func (s *Service) byClaim(ctx context.Context, exit sandbox.Exit) (binding.Record, error) {
-	for after := ""; ; {
-		page, err := s.cfg.Writer.Backend().List(ctx, after, listPage, false)
-		if err != nil {
-			return binding.Record{}, err
-		}
-		for _, rec := range page {
-			if rec.Lease != nil && rec.Lease.ClaimName == exit.ClaimName && rec.Lease.InstanceUID == exit.UID {
-				return rec, nil
-			}
-		}
-		if len(page) < listPage {
-			return binding.Record{}, binding.ErrNotFound
-		}
-		after = page[len(page)-1].ID
-	}
+		s.cfg.Logger.InfoContext(ctx, "sandbox went away; its lease is replaced", "generation", rec.Generation)
+		s.replaceIdle(ctx, rec)
+	})
 }
 
 // beatWatch remembers when a beat was first seen, by this replica's own clock.
@@ -188,6 +187,9 @@ func (w *beatWatch) still(runID string, beat uint64, interval time.Duration) boo
 	}
 	return at.Sub(first.since) >= interval
 }
+
+// reset forgets what was seen.
+func (w *beatWatch) reset() { clear(w.seen) }
 
 func (w *beatWatch) forgetOld(before time.Time) {
 	for id, s := range w.seen {

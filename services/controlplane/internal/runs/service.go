@@ -25,6 +25,7 @@ const (
 	DefaultTakeOverAfter = 10 * time.Second
 	DefaultCancelGrace   = 5 * time.Second
 	DefaultReconcile     = time.Second
+	DefaultIdleAfter     = 15 * time.Minute
 )
 
 // Config of a Service.
@@ -41,8 +42,11 @@ type Config struct {
 	// Owner is this replica and its incarnation; another process never has it.
 	Owner  string
 	Bounds event.Bounds
-	Logger *slog.Logger
-	Meter  metric.Meter
+	// Interrupts says that the state facade can commit one. Without it a run that
+	// asks ends as not_implemented.
+	Interrupts bool
+	Logger     *slog.Logger
+	Meter      metric.Meter
 
 	// BeatEvery is how often a driven run's owner beats.
 	BeatEvery time.Duration
@@ -52,6 +56,9 @@ type Config struct {
 	CancelGrace time.Duration
 	// ReconcileEvery is how often what is ending is looked for.
 	ReconcileEvery time.Duration
+	// IdleAfter is how long a sandbox may wait for the next turn before it is given
+	// back. The conversation goes on in another one.
+	IdleAfter time.Duration
 	// Now is time.Now outside of tests.
 	Now func() time.Time
 }
@@ -66,6 +73,7 @@ func (c Config) withDefaults() Config {
 	set(&c.TakeOverAfter, DefaultTakeOverAfter)
 	set(&c.CancelGrace, DefaultCancelGrace)
 	set(&c.ReconcileEvery, DefaultReconcile)
+	set(&c.IdleAfter, DefaultIdleAfter)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -82,6 +90,7 @@ type Service struct {
 	stop     context.Context //nolint:containedctx // the life of the service, which outlives every request
 	stopNow  context.CancelFunc
 	refusals *refusals
+	releases *releases
 }
 
 // New makes a Service. Run must be called for it to conclude what is ending.
@@ -93,7 +102,10 @@ func New(cfg Config) (*Service, error) {
 		return nil, err
 	}
 	stop, stopNow := context.WithCancel(context.Background())
-	return &Service{cfg: cfg, hub: newHub(), late: late, stop: stop, stopNow: stopNow, refusals: newRefusals()}, nil
+	return &Service{
+		cfg: cfg, hub: newHub(), late: late, stop: stop, stopNow: stopNow,
+		refusals: newRefusals(), releases: newReleases(stop),
+	}, nil
 }
 
 // Run reconciles until ctx ends; then it cancels the runs that this replica
@@ -103,7 +115,11 @@ func (s *Service) Run(ctx context.Context) error {
 	s.reconcile(ctx)
 	s.stopNow()
 	done := make(chan struct{})
-	go func() { s.drivers.Wait(); close(done) }()
+	go func() {
+		s.drivers.Wait()
+		s.releases.wait()
+		close(done)
+	}()
 	select {
 	case <-done:
 		return nil

@@ -65,6 +65,7 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 		Deadline:      s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
 		Owner:         s.cfg.Owner,
 	}
+	defer s.hub.expect(p.RunID)()
 	started, err := s.commitStart(ctx, p)
 	if err != nil {
 		return Started{}, err
@@ -114,7 +115,7 @@ func (s *Service) commitStart(ctx context.Context, p binding.StartParams) (bindi
 		if lerr != nil || rec.Run != nil {
 			return started, err
 		}
-		s.conclude(ctx, rec)
+		s.concludeRuns(ctx, rec)
 		select {
 		case <-ctx.Done():
 			return started, fault.From(ctx.Err(), "runs.Start")
