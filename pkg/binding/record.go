@@ -92,10 +92,13 @@ type Lease struct {
 	ImageDigest string `json:"image_digest,omitempty"`
 	// BoundBy is the id of the capability that bound the worker: every frame of
 	// events repeats it.
-	BoundBy   string     `json:"bound_by,omitempty"`
-	Profile   string     `json:"profile,omitempty"`
-	State     LeaseState `json:"state"`
-	ExpiresAt time.Time  `json:"expires_at,omitzero"`
+	BoundBy string `json:"bound_by,omitempty"`
+	// ToolsDigest is of the tools that the worker was bound with: a worker learns
+	// of tools by bind alone.
+	ToolsDigest string     `json:"tools_digest,omitempty"`
+	Profile     string     `json:"profile,omitempty"`
+	State       LeaseState `json:"state"`
+	ExpiresAt   time.Time  `json:"expires_at,omitzero"`
 }
 
 // Run is the active run.

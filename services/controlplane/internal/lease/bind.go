@@ -2,7 +2,10 @@ package lease
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"cofferdam.dev/pkg/binding"
@@ -39,8 +42,17 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 	if err != nil {
 		return Held{}, err
 	}
-	tools := m.tools(ctx, req.Agent)
-	tokens, err := m.tokens(ctx, grant.Envelope(), in.UID, m.cfg.Owner, scopes(req, tools))
+	tools, known := m.tools(ctx, req.Agent)
+	if rec.Lease.State == binding.LeaseBound && known && rec.Lease.ToolsDigest != toolsDigest(tools) {
+		return Held{}, fault.New(fault.BindingConflict, op) // it was bound with other tools, for life
+	}
+	var handles []string
+	if req.Handles != nil {
+		if handles, err = req.Handles(ctx, grant.Envelope()); err != nil {
+			return Held{}, err
+		}
+	}
+	tokens, err := m.tokens(ctx, grant.Envelope(), in.UID, m.cfg.Owner, scopes(req.Agent, tools, handles))
 	if err != nil {
 		return Held{}, err
 	}
@@ -54,7 +66,7 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 		return Held{}, notReady(ctx, err, op)
 	}
 	if held.Record, err = m.cfg.Writer.UpdateLease(ctx, rec.ID, rec.Epoch, rec.Generation, func(l *binding.Lease) {
-		l.State, l.BoundBy = binding.LeaseBound, held.Token.ID
+		l.State, l.BoundBy, l.ToolsDigest = binding.LeaseBound, held.Token.ID, toolsDigest(tools)
 	}); err != nil {
 		return Held{}, fault.From(err, op)
 	}
@@ -63,32 +75,46 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 }
 
 // tools describes the agent's tools. A run without them is worth more than none:
-// while the ToolBroker is away the harness sees fewer.
-func (m *Manager) tools(ctx context.Context, a agents.Agent) []worker.Tool {
+// while the ToolBroker is away the harness sees fewer, and known is false.
+func (m *Manager) tools(ctx context.Context, a agents.Agent) (tools []worker.Tool, known bool) {
 	if len(a.Tools) == 0 {
-		return nil
+		return nil, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, toolsTimeout)
 	defer cancel()
 	tools, unavailable, err := m.cfg.Tools.ListTools(ctx, a.Tools)
 	if err != nil {
 		m.cfg.Logger.WarnContext(ctx, "tools cannot be listed; the run starts without them", "agent", a.ID, "error", err.Error())
-		return nil
+		return nil, false
 	}
 	if len(unavailable) > 0 {
 		m.cfg.Logger.WarnContext(ctx, "some tools are not available", "agent", a.ID, "tools", unavailable)
 	}
-	return tools
+	return tools, true
+}
+
+// toolsDigest tells one set of tools from another; that of none is empty.
+func toolsDigest(tools []worker.Tool) string {
+	if len(tools) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, t := range tools {
+		for _, part := range []string{t.ID, t.OfferedName, t.Description, string(t.InputSchema)} {
+			_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails to write
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // scopes are what the worker's own capability and those for its calls allow; its
 // own is the first.
-func scopes(req Request, tools []worker.Tool) []Scope {
+func scopes(agent agents.Agent, tools []worker.Tool, handles []string) []Scope {
 	out := []Scope{
 		{Audience: capability.HarnessWorker},
 		{Audience: capability.ThreadState},
 		{Audience: capability.Memory, Memory: []string{"user"}},
-		{Audience: capability.ModelProxy, ModelAlias: req.Agent.ModelAlias},
+		{Audience: capability.ModelProxy, ModelAlias: agent.ModelAlias},
 	}
 	if len(tools) > 0 {
 		ids := make([]string, len(tools))
@@ -97,8 +123,8 @@ func scopes(req Request, tools []worker.Tool) []Scope {
 		}
 		out = append(out, Scope{Audience: capability.ToolBroker, Tools: ids})
 	}
-	if len(req.Handles) > 0 {
-		out = append(out, Scope{Audience: capability.FileBroker, Handles: req.Handles})
+	if len(handles) > 0 {
+		out = append(out, Scope{Audience: capability.FileBroker, Handles: handles})
 	}
 	return out
 }

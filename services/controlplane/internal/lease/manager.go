@@ -77,8 +77,10 @@ type Held struct {
 type Request struct {
 	Agent    agents.Agent
 	Envelope fence.Envelope
-	// Handles that the worker may use at the file broker.
-	Handles []string
+	// Handles makes the handles that the worker may use at the file broker, under
+	// the generation that the run has by then: it is called again when the run is
+	// carried over. Nil makes none.
+	Handles func(ctx context.Context, env fence.Envelope) ([]string, error)
 }
 
 // Acquire gives a living, bound worker for the committed run of the envelope.

@@ -31,6 +31,8 @@ type driver struct {
 	grant fence.Grant
 	log   *journal
 	held  *lease.Held
+	// files of the message, as the worker gets them.
+	files []worker.File
 	// stopped is set once the worker's stream ended with a terminal.
 	stopped bool
 	// terminal is the worker's own terminal, as far as it is believed.
@@ -84,11 +86,8 @@ func (d *driver) drive(ctx context.Context) {
 
 // turn runs the turn on a worker. nil means that the worker sent a terminal.
 func (d *driver) turn(ctx context.Context) error {
-	files, handles, err := d.putFiles(ctx)
-	if err != nil {
-		return err
-	}
-	held, err := d.s.cfg.Leases.Acquire(ctx, lease.Request{Agent: d.agent, Envelope: d.env, Handles: handles})
+	held, err := d.s.cfg.Leases.Acquire(ctx, lease.Request{Agent: d.agent, Envelope: d.env, Handles: d.putFiles})
+	d.req.Files = nil // they are in the file broker now, or nobody wants them any more
 	if err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func (d *driver) turn(ctx context.Context) error {
 	d.env = held.Grant.Envelope()
 	stream, err := held.Client.Start(ctx, held.Token.Token, worker.Turn{
 		Envelope: d.env, ConversationID: d.req.ConversationID, Message: d.req.Message,
-		Files: files, ClientContext: d.req.ClientContext, Tokens: held.CallTokens,
+		Files: d.files, ClientContext: d.req.ClientContext, Tokens: held.CallTokens,
 	})
 	if err != nil {
 		return err
@@ -105,16 +104,18 @@ func (d *driver) turn(ctx context.Context) error {
 	return errors.Join(err, ignoreClosed(stream.Close()))
 }
 
-func (d *driver) putFiles(ctx context.Context) (files []worker.File, handles []string, err error) {
-	defer func() { d.req.Files = nil }() // they are in the file broker now
+// putFiles puts the files of the message into the file broker, for the
+// generation of the envelope.
+func (d *driver) putFiles(ctx context.Context, env fence.Envelope) (handles []string, err error) {
+	d.files = nil
 	for _, f := range d.req.Files {
-		put, err := d.s.cfg.Files.Put(ctx, d.env, f)
+		put, err := d.s.cfg.Files.Put(ctx, env, f)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		files, handles = append(files, put), append(handles, put.Handle)
+		d.files, handles = append(d.files, put), append(handles, put.Handle)
 	}
-	return files, handles, nil
+	return handles, nil
 }
 
 // pump takes the worker's events into the log until its terminal. One batch is

@@ -78,7 +78,9 @@ func TestAStartWhoseReplyIsSlowIsNotTakenOver(t *testing.T) {
 	})
 	warm := start(t, s, "warm")
 	follow(t, s, warm.RunID)
-	eventually(t, "concluded", func() bool { return s.Record(t, warm.BindingID).Run == nil && len(s.Record(t, warm.BindingID).Ending) == 0 })
+	eventually(t, "concluded", func() bool {
+		return s.Record(t, warm.BindingID).Run == nil && len(s.Record(t, warm.BindingID).Ending) == 0
+	})
 	slow.Store(true)
 	last[event.RunFinished](t, follow(t, s, start(t, s, "hi").RunID))
 }
