@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	defaultMaxTTL = time.Hour
+	defaultMaxTTL = 24 * time.Hour // as long as a run may take: nothing renews a capability
 	minMaxTTL     = time.Minute
 	maxMaxTTL     = 24 * time.Hour
 	maxIssuer     = 512

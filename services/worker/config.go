@@ -3,7 +3,6 @@ package worker
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -40,11 +39,14 @@ func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.Workspace) {
 		errs = append(errs, errors.New("--workspace: an absolute path"))
 	}
+	if c.Harness == "" {
+		errs = append(errs, errors.New("--harness: required"))
+	}
 	if !strings.HasPrefix(c.CapabilityAddress, "https://") && !strings.HasPrefix(c.CapabilityAddress, "unix:///") {
 		errs = append(errs, errors.New("--capability: https://host:port or unix:///path"))
 	}
 	if c.Issuer == "" {
-		errs = append(errs, fmt.Errorf("--issuer: required"))
+		errs = append(errs, errors.New("--issuer: required"))
 	}
 	return errors.Join(errs...)
 }

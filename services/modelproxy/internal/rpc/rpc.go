@@ -46,7 +46,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 		Audience: capability.ModelProxy,
 		Fence:    pkgrpc.RunFence,
 		MaxBytes: proxy.MaxRequest,
-	}, authorized(cfg.Proxy))
+	}, newRuns(cfg.Guard, fenceEvery).watched(authorized(cfg.Proxy)))
 	return s.Handler()
 }
 

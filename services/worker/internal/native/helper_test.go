@@ -227,7 +227,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m.mu.Lock()
 	m.requests = append(m.requests, req)
-	var next answers = status(http.StatusTeapot, `{"error":{"message":"the script is over"}}`)
+	next := status(http.StatusTeapot, `{"error":{"message":"the script is over"}}`)
 	if len(m.script) > 0 {
 		next, m.script = m.script[0], m.script[1:]
 	}
@@ -309,7 +309,7 @@ func toolDelta(index int, id, name, args string) string {
 	return delta(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%s,"function":{"name":%s,"arguments":%s}}]`, index, quote(id), quote(name), quote(args)))
 }
 
-// says is a whole answer of text.
+// answer1 is a whole answer of text.
 func answer1(text string) answers { return stream(content(text), finish("stop"), done) }
 
 // callsTool is a whole answer that calls one tool.

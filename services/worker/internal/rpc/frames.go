@@ -14,8 +14,9 @@ import (
 	"cofferdam.dev/services/worker/internal/session"
 )
 
-// endGrace is how long after its deadline a run may still tell how it ended.
-const endGrace = 5 * time.Second
+// defaultEndGrace is as long as the door lets an answer be written once the
+// request's time is over.
+const defaultEndGrace = 2 * time.Second
 
 // frame is what was there when the writer was free.
 type frame struct {
@@ -42,8 +43,7 @@ func (f *frame) proto() (*eventv1.EventFrame, error) {
 // any more the run is cancelled: it ends with the stream that carries it.
 func (s *Service) stream(ctx context.Context, run *session.Run, write func(*frame) error) error {
 	f := frame{env: run.Envelope(), authority: s.session.Authority()}
-	defer boundWrites(ctx, f.env.Deadline.Add(endGrace))()
-	ctx, stop := untilGone(ctx, f.env.Deadline)
+	ctx, stop := untilGone(ctx, f.env.Deadline, s.endGrace)
 	defer stop()
 	for {
 		var err error
@@ -64,8 +64,8 @@ func (s *Service) stream(ctx context.Context, run *session.Run, write func(*fram
 // untilGone ends when the caller has gone, and a while after the deadline. At the
 // deadline itself the context of the request ends, but the run still has to say
 // that it did.
-func untilGone(request context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(request), deadline.Add(endGrace))
+func untilGone(request context.Context, deadline time.Time, grace time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(request), deadline.Add(grace))
 	stop := context.AfterFunc(request, func() {
 		late := errors.Is(context.Cause(request), context.DeadlineExceeded) && time.Until(deadline) < time.Second
 		if !late {

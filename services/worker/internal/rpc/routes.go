@@ -23,29 +23,21 @@ func Handler(cfg rpc.Config, s *Service, controlplane, self spiffeid.ID) (http.H
 	srv := rpc.NewServer(cfg, p.procedures())
 	workerv1connect.RegisterWorkerServiceHandler(srv.Connect(), s)
 	r := routes{s, srv, p, cfg.Logger}
-	srv.HandleHTTP("GET /internal/v1/ready", p.ready, http.HandlerFunc(r.ready))
-	srv.HandleHTTP("GET /internal/v1/interrupt", p.lease, http.HandlerFunc(r.interrupt))
-	// The envelope of the others stands in the body, so the door is asked by the
-	// handlers, once they have read it.
 	for pattern, route := range map[string]struct {
 		policy rpc.Policy
 		serve  func(http.ResponseWriter, *http.Request) error
 	}{
-		"POST /internal/v1/bind":        {p.bind, r.bind},
-		"POST /internal/v1/runs:start":  {p.run, r.start},
-		"POST /internal/v1/runs:resume": {p.run, r.resume},
-		"POST /internal/v1/runs:cancel": {p.lease, r.cancel},
-		"POST /internal/v1/shutdown":    {p.lease, r.shutdown},
+		"GET /internal/v1/ready":        {p.ready, r.ready},
+		"GET /internal/v1/interrupt":    {p.lease, r.interrupt},
+		"POST /internal/v1/bind":        {inBody(p.bind), r.bind},
+		"POST /internal/v1/runs:start":  {inBody(p.run), r.start},
+		"POST /internal/v1/runs:resume": {inBody(p.run), r.resume},
+		"POST /internal/v1/runs:cancel": {inBody(p.lease), r.cancel},
+		"POST /internal/v1/shutdown":    {inBody(p.lease), r.shutdown},
 	} {
-		policy := route.policy
-		policy.Fence = rpc.NoFence
-		srv.HandleHTTP(pattern, policy, r.failing(route.serve))
+		srv.HandleHTTP(pattern, route.policy, r.failing(route.serve))
 	}
-	h, err := srv.Handler()
-	if err != nil {
-		return nil, err
-	}
-	return withResponse(h), nil
+	return srv.Handler()
 }
 
 // routes are the protocol's own HTTP routes: JSON in the field names of the
@@ -57,7 +49,15 @@ type routes struct {
 	logger   *slog.Logger
 }
 
-// failing answers with the error of a route that has not answered yet.
+// inBody is the policy of a route whose envelope stands in the body: the handler
+// asks the door about it once it has read it.
+func inBody(p rpc.Policy) rpc.Policy {
+	p.Fence = rpc.NoFence
+	return p
+}
+
+// failing answers with the error of a route that has not answered yet. What its
+// caller is not told stands in the log.
 func (r routes) failing(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		err := serve(w, req)
@@ -65,29 +65,29 @@ func (r routes) failing(serve func(http.ResponseWriter, *http.Request) error) ht
 			return
 		}
 		f := fault.From(err, req.Pattern)
-		r.logger.WarnContext(req.Context(), "request refused", "route", req.Pattern,
+		level := slog.LevelDebug
+		if f.Code() == fault.Internal {
+			level = slog.LevelError
+		}
+		r.logger.Log(req.Context(), level, "request refused", "route", req.Pattern,
 			"code", string(f.Code()), "incident_id", f.Incident(), "error", f.Error())
 		fault.WriteHTTP(w, f)
 	})
 }
 
-func (r routes) ready(w http.ResponseWriter, req *http.Request) {
-	r.failing(func(w http.ResponseWriter, req *http.Request) error {
-		res, err := r.Ready(req.Context(), nil)
-		return answer(w, res, err)
-	}).ServeHTTP(w, req)
+func (r routes) ready(w http.ResponseWriter, req *http.Request) error {
+	res, err := r.Ready(req.Context(), nil)
+	return answer(w, res, err)
 }
 
 // interrupt answers 204 when none is pending.
-func (r routes) interrupt(w http.ResponseWriter, req *http.Request) {
-	r.failing(func(w http.ResponseWriter, req *http.Request) error {
-		res, err := r.GetInterrupt(req.Context(), nil)
-		if err == nil && res.GetInterrupt() == nil {
-			w.WriteHeader(http.StatusNoContent)
-			return nil
-		}
-		return answer(w, res.GetInterrupt(), err)
-	}).ServeHTTP(w, req)
+func (r routes) interrupt(w http.ResponseWriter, req *http.Request) error {
+	res, err := r.GetInterrupt(req.Context(), nil)
+	if err == nil && res.GetInterrupt() == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return answer(w, res.GetInterrupt(), err)
 }
 
 func (r routes) bind(w http.ResponseWriter, req *http.Request) error {
@@ -146,7 +146,6 @@ func (r routes) shutdown(w http.ResponseWriter, req *http.Request) error {
 
 // read decodes a body strictly and asks the door about its envelope.
 func (r routes) read(req *http.Request, p rpc.Policy, m proto.Message) error {
-	defer boundReads(req.Context(), bodyTimeout)()
 	raw, err := io.ReadAll(req.Body)
 	var tooLarge *http.MaxBytesError
 	switch {

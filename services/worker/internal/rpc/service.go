@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -20,11 +21,13 @@ type Service struct {
 	session *session.Session
 	source  identity.Source
 	tel     *telemetry.Telemetry
+	// endGrace is how long after its deadline a run may still tell how it ended.
+	endGrace time.Duration
 }
 
 // New makes the handlers on a session.
 func New(s *session.Session, src identity.Source, tel *telemetry.Telemetry) *Service {
-	return &Service{session: s, source: src, tel: tel}
+	return &Service{session: s, source: src, tel: tel, endGrace: defaultEndGrace}
 }
 
 var _ workerv1connect.WorkerServiceHandler = (*Service)(nil)

@@ -1,0 +1,355 @@
+package facadeclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
+	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
+	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
+	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/session"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// brokers are the services that a worker calls, behind the real door and on the
+// real committed record, with places to step in.
+type brokers struct {
+	filebrokerv1connect.FileBrokerServiceHandler // what no worker calls
+
+	stand   *rpctest.Stand
+	effects *binding.Effects
+	url     string
+
+	mu sync.Mutex
+	// refuse makes a procedure fail with what it answers, if that is an error.
+	refuse func(procedure string) error
+	// lose cuts the answer of a procedure off, after it was carried out.
+	lose func(procedure string) bool
+	// requests that reached a handler, and calls that a tool saw.
+	requests, acted []string
+	// snapshots by reference.
+	snapshots map[string][]byte
+	parts     []*filebrokerv1.DownloadResponse
+	model     http.Header
+}
+
+func newBrokers(t *testing.T) *brokers {
+	t.Helper()
+	s := rpctest.NewStand(t)
+	b := &brokers{stand: s, effects: binding.NewEffects(s.Writer), snapshots: map[string][]byte{}}
+	callers := identity.AllowList{identity.AnySandbox(s.Domain.TrustDomain())}
+	policy := func(a capability.Audience) rpc.Policy {
+		return rpc.Policy{Callers: callers, Audience: a, Fence: rpc.RunFence, MaxBytes: 2 << 20}
+	}
+	srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
+		toolbrokerv1connect.ToolBrokerServiceListToolsProcedure:       {},
+		toolbrokerv1connect.ToolBrokerServiceCallToolProcedure:        policy(capability.ToolBroker),
+		threadstatev1connect.ThreadStateServiceLoadHeadProcedure:      policy(capability.ThreadState),
+		threadstatev1connect.ThreadStateServiceWriteSnapshotProcedure: policy(capability.ThreadState),
+		threadstatev1connect.ThreadStateServiceCommitHeadProcedure:    policy(capability.ThreadState),
+		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
+		filebrokerv1connect.FileBrokerServicePutObjectProcedure:       {},
+		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
+		filebrokerv1connect.FileBrokerServiceUploadProcedure:          {},
+		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        policy(capability.FileBroker),
+	})
+	toolbrokerv1connect.RegisterToolBrokerServiceHandler(srv.Connect(), b)
+	threadstatev1connect.RegisterThreadStateServiceHandler(srv.Connect(), b)
+	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)
+	srv.HandleHTTP("POST /v1/chat/completions", policy(capability.ModelProxy), http.HandlerFunc(b.chat))
+	h, err := srv.Handler()
+	must(t, err)
+	b.url = s.Serve(t, rpctest.Service{Handler: b.losing(h), ID: rpctest.ServiceID("brokers"), Allow: callers})
+	return b
+}
+
+// losing carries a request out and cuts its answer off.
+func (b *brokers) losing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		lost := b.lose != nil && b.lose(r.URL.Path)
+		b.mu.Unlock()
+		if !lost {
+			next.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(&unheard{header: http.Header{}}, r)
+		panic(http.ErrAbortHandler)
+	})
+}
+
+// unheard takes an answer that nobody gets.
+type unheard struct{ header http.Header }
+
+func (u *unheard) Header() http.Header         { return u.header }
+func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
+func (u *unheard) WriteHeader(int)             {}
+func (u *unheard) Flush()                      {}
+
+func (b *brokers) enter(procedure string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.requests = append(b.requests, procedure)
+	if b.refuse != nil {
+		return b.refuse(procedure)
+	}
+	return nil
+}
+
+func (b *brokers) arm(f func(*brokers)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(b)
+}
+
+// count of the requests of a procedure that reached its handler.
+func (b *brokers) count(procedure string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.requests {
+		if r == procedure {
+			n++
+		}
+	}
+	return n
+}
+
+func (*brokers) ListTools(context.Context, *toolbrokerv1.ListToolsRequest) (*toolbrokerv1.ListToolsResponse, error) {
+	return nil, fault.New(fault.NotImplemented, "test")
+}
+
+// CallTool goes the way of the real broker: at most once for its key.
+func (b *brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
+	if err := b.enter("CallTool"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := b.effects.Do(ctx, g, binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "tool", ArgsDigest: req.GetToolId() + string(req.GetArguments())},
+		func(context.Context) ([]byte, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.acted = append(b.acted, req.GetToolCallId()+" "+req.GetToolId()+" "+string(req.GetArguments()))
+			return []byte(`{"content":[]}`), nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: true, Replayed: out.Replayed}, nil
+}
+
+func (b *brokers) LoadHead(ctx context.Context, _ *threadstatev1.LoadHeadRequest) (*threadstatev1.LoadHeadResponse, error) {
+	if err := b.enter("LoadHead"); err != nil {
+		return nil, err
+	}
+	env, _ := rpc.EnvelopeFrom(ctx)
+	r, err := b.stand.Writer.Backend().Load(ctx, env.BindingID)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sum, err := hex.DecodeString(r.Head.SHA256)
+	return &threadstatev1.LoadHeadResponse{
+		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef, Payload: b.snapshots[r.Head.SnapshotRef], Sha256: sum,
+	}, err
+}
+
+func (b *brokers) WriteSnapshot(_ context.Context, req *threadstatev1.WriteSnapshotRequest) (*threadstatev1.WriteSnapshotResponse, error) {
+	if err := b.enter("WriteSnapshot"); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ref := "snap_" + req.GetEnvelope().GetRunId() + "_" + req.GetEnvelope().GetIdempotencyKey()
+	if stands, ok := b.snapshots[ref]; ok && !bytes.Equal(stands, req.GetPayload()) {
+		return nil, fault.New(fault.IdempotencyConflict, "test")
+	}
+	b.snapshots[ref] = req.GetPayload()
+	return &threadstatev1.WriteSnapshotResponse{SnapshotRef: ref}, nil
+}
+
+func (b *brokers) CommitHead(ctx context.Context, req *threadstatev1.CommitHeadRequest) (*threadstatev1.CommitHeadResponse, error) {
+	if err := b.enter("CommitHead"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	sum := sha256.Sum256(b.snapshots[req.GetSnapshotRef()])
+	b.mu.Unlock()
+	head, end, err := b.stand.Writer.CommitHead(ctx, g, binding.HeadCommit{
+		ExpectedRevision: req.GetExpectedRevision(), Codec: req.GetCodec().GetName(), CodecVersion: req.GetCodec().GetVersion(),
+		SnapshotRef: req.GetSnapshotRef(), SHA256: hex.EncodeToString(sum[:]), IdempotencyDigest: g.Envelope().IdempotencyKey,
+		LastSequence: req.GetLastSequence(),
+	})
+	return &threadstatev1.CommitHeadResponse{Revision: head.Revision, End: string(end.Kind)}, err
+}
+
+func (b *brokers) MarkUncertain(ctx context.Context, _ *threadstatev1.MarkUncertainRequest) (*threadstatev1.MarkUncertainResponse, error) {
+	if err := b.enter("MarkUncertain"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	end, err := b.stand.Writer.SetEnd(ctx, g, binding.End{Kind: binding.EndError, Reason: string(fault.ThreadDurabilityUncertain)})
+	return &threadstatev1.MarkUncertainResponse{End: string(end.Kind)}, err
+}
+
+func (b *brokers) Download(_ context.Context, _ *filebrokerv1.DownloadRequest, out filebrokerv1connect.FileBrokerServiceDownloadServerStream) error {
+	if err := b.enter("Download"); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	parts := b.parts
+	b.mu.Unlock()
+	for _, p := range parts {
+		if p == nil {
+			panic(http.ErrAbortHandler) // the answer breaks here
+		}
+		if err := out.Send(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *brokers) chat(w http.ResponseWriter, r *http.Request) {
+	b.arm(func(b *brokers) { b.model = r.Header.Clone() })
+	_, _ = io.Copy(w, r.Body)
+}
+
+// client is a worker's connector with the tokens of the run.
+type client struct {
+	*brokers
+	harness.Facades
+	point *point
+}
+
+func newClient(t *testing.T) *client {
+	t.Helper()
+	b := newBrokers(t)
+	c := &client{brokers: b, point: &point{last: 0}}
+	c.Facades = c.facades(t, c.endpoint("brokers"), b.tokens())
+	return c
+}
+
+func (c *client) endpoint(name string) rpc.Endpoint {
+	return rpc.Endpoint{Address: c.url, ID: rpctest.ServiceID(name)}
+}
+
+func (c *client) facades(t *testing.T, ep rpc.Endpoint, tokens []session.Token) harness.Facades {
+	t.Helper()
+	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"},
+		c.stand.Source(t, rpctest.SandboxID()), c.stand.Telemetry)
+	must(t, err)
+	t.Cleanup(conn.Close)
+	conn.pause = time.Millisecond
+	f, err := conn.Connect(c.env(), tokens, c.point)
+	must(t, err)
+	return f
+}
+
+func (b *brokers) env() fence.Envelope {
+	e := b.stand.Envelope()
+	e.IdempotencyKey = "run"
+	return e
+}
+
+// tokens of the run for every audience that a worker calls.
+func (b *brokers) tokens() []session.Token {
+	var out []session.Token
+	for _, a := range []capability.Audience{capability.ToolBroker, capability.ThreadState, capability.FileBroker, capability.ModelProxy} {
+		c := capability.Claims{
+			Audience: a, Subject: rpctest.SandboxID(), BindingID: rpctest.BindingID, Epoch: rpctest.Epoch, Generation: rpctest.Generation, RunID: rpctest.RunID,
+		}
+		switch a {
+		case capability.ToolBroker:
+			c.Tools = []string{"fs.read"}
+		case capability.FileBroker:
+			c.Handles = []string{"handle-1"}
+		case capability.HarnessWorker, capability.ThreadState, capability.Memory:
+		case capability.ModelProxy:
+			c.ModelAlias = "main"
+		}
+		out = append(out, session.Token{Audience: string(a), Token: b.stand.Minter.Mint(c)})
+	}
+	return out
+}
+
+// point is a run whose last event is the one that the Stand has committed.
+type point struct {
+	mu                 sync.Mutex
+	last               uint64
+	err                error
+	covered, committed bool
+}
+
+func (p *point) Cover() (uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.covered = true
+	return p.last, p.err
+}
+
+func (p *point) Committed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.committed = true
+}
+
+// first is true for the first n times.
+func first(n int) func(string, string) bool {
+	return func(got, want string) bool {
+		if got != want || n == 0 {
+			return false
+		}
+		n--
+		return true
+	}
+}
+
+var testCodec = harness.Codec{Name: "test", Version: 1}
+
+var call = harness.ToolCall{CallID: "call-1", ToolID: "fs.read", Arguments: []byte(`{"path":"a"}`)}
+
+func wantCode(t *testing.T, err error, want fault.Code) {
+	t.Helper()
+	if fault.CodeOf(err) != want {
+		t.Errorf("got %v, want code %q", err, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,62 @@
+package facadeclient
+
+import (
+	"context"
+	"errors"
+	"net/http/httptrace"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"cofferdam.dev/pkg/fault"
+)
+
+func TestRepeat(t *testing.T) {
+	away := fault.New(fault.DependencyUnavailable, "test")
+	const all = 31 * firstPause
+	for name, c := range map[string]struct {
+		// errs of the attempts; sent are those that had a connection.
+		errs    []error
+		sent    string
+		want    fault.Code
+		unknown bool
+		calls   int
+		took    time.Duration
+	}{
+		"at once":                 {errs: []error{nil}, sent: "y", calls: 1},
+		"at the second time":      {errs: []error{away, nil}, sent: "yy", calls: 2, took: firstPause},
+		"never":                   {errs: []error{away, away, away, away, away, away}, sent: "yyyyyy", want: fault.DependencyUnavailable, unknown: true, calls: attempts, took: all},
+		"never reached":           {errs: []error{away, away, away, away, away, away}, sent: "nnnnnn", want: fault.DependencyUnavailable, calls: attempts, took: all},
+		"lost and then away":      {errs: []error{away, away, away, away, away, away}, sent: "ynnnnn", want: fault.DependencyUnavailable, unknown: true, calls: attempts, took: all},
+		"answered":                {errs: []error{fault.New(fault.ToolDenied, "test")}, sent: "y", want: fault.ToolDenied, calls: 1},
+		"answered after all":      {errs: []error{away, fault.New(fault.StaleLease, "test")}, sent: "yy", want: fault.StaleLease, calls: 2, took: firstPause},
+		"an error that is no one": {errs: []error{errors.New("x"), nil}, sent: "yy", calls: 2, took: firstPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				began := time.Now()
+				out := repeat(t.Context(), firstPause, func(ctx context.Context) error {
+					if c.sent[calls] == 'y' {
+						httptrace.ContextClientTrace(ctx).GotConn(httptrace.GotConnInfo{})
+					}
+					calls++
+					return c.errs[calls-1]
+				})
+				if fault.CodeOf(out.err) != c.want || out.unknown != c.unknown || calls != c.calls || time.Since(began) != c.took {
+					t.Errorf("%v, unknown %v, %d calls in %v", out.err, out.unknown, calls, time.Since(began))
+				}
+			})
+		})
+	}
+	t.Run("the run ends meanwhile", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), firstPause/2)
+			defer cancel()
+			out := repeat(ctx, firstPause, func(context.Context) error { return away })
+			if !fault.Is(out.err, fault.DeadlineExceeded) {
+				t.Error(out.err)
+			}
+		})
+	})
+}

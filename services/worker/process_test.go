@@ -1,0 +1,351 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/event/eventproto"
+	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
+	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/rpc/rpctest"
+)
+
+// built is the folder of the worker that the tests start; the first one builds it.
+var built struct {
+	once   sync.Once
+	folder string
+	err    error
+}
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(built.folder) // a folder of the system's, for things that may stay behind
+		os.Exit(code)
+	}))
+}
+
+// binary is the worker as it ships.
+func binary(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.folder, built.err = os.MkdirTemp("", "worker-test-"); built.err != nil { //nolint:usetesting // it serves all tests
+			return
+		}
+		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-o", built.folder, "cofferdam.dev/services/worker/cmd/worker").CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	must(t, built.err)
+	return filepath.Join(built.folder, "worker")
+}
+
+// drain is longer than any test here may take: what ends sooner was ended by the
+// worker itself.
+const drain = "60s"
+
+// process is a worker as its own process, without environment, and a client that
+// is the control plane.
+type process struct {
+	workerv1connect.WorkerServiceClient
+
+	stand  *rpctest.Stand
+	cmd    *exec.Cmd
+	log    *lockedBuffer
+	digest string
+	// held counts the requests that hang in the thread-state facade.
+	held   atomic.Int64
+	facade string
+}
+
+func start(t *testing.T) *process {
+	t.Helper()
+	dir := t.TempDir()
+	p := &process{stand: rpctest.NewStand(t), log: &lockedBuffer{}}
+	path := binary(t)
+	raw, err := os.ReadFile(path)
+	must(t, err)
+	sum := sha256.Sum256(raw)
+	p.digest = "sha256:" + hex.EncodeToString(sum[:])
+
+	sandboxes := identity.AllowList{identity.AnySandbox(p.stand.Domain.TrustDomain())}
+	capabilities := p.stand.Serve(t, rpctest.Service{Handler: p.stand.Minter, ID: rpctest.ServiceID("capability"), Allow: sandboxes})
+	p.facade = p.stand.Serve(t, rpctest.Service{ID: rpctest.ServiceID("statefacade"), Allow: sandboxes, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		p.held.Add(1)
+		defer p.held.Add(-1)
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})})
+
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		t.Fatal("not a TCP listener")
+	}
+	inherited, err := tcp.File()
+	must(t, err)
+	args := append([]string{
+		"-listen", "fd://3", "-trust-domain", p.stand.Domain.TrustDomain().Name(), "-workspace", dir,
+		"-capability", capabilities, "-issuer", p.stand.Minter.Issuer(), "-drain-timeout", drain, "-log-level", "debug",
+	}, p.svid(t, dir)...)
+	p.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), path, args...)
+	p.cmd.Env, p.cmd.Stderr, p.cmd.ExtraFiles = []string{}, p.log, []*os.File{inherited}
+	must(t, p.cmd.Start())
+	must(t, errors.Join(inherited.Close(), l.Close()))
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // a test that did not end it has failed already
+		_ = p.cmd.Wait()
+		if t.Failed() {
+			t.Logf("log of the worker:\n%s", p.log)
+		}
+	})
+	c := p.stand.Dial(t, "https://"+l.Addr().String(), rpctest.SandboxID(), rpctest.ServiceID("controlplane"))
+	p.WorkerServiceClient = workerv1connect.NewWorkerServiceClient(c.RPC)
+	p.eventually(t, "the worker does not become ready", func() bool {
+		r, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
+		return err == nil && r.GetReady()
+	})
+	return p
+}
+
+// svid gives the worker its identity in files.
+func (p *process) svid(t *testing.T, dir string) (args []string) {
+	t.Helper()
+	src := p.stand.Source(t, rpctest.SandboxID())
+	svid, err := src.SVID()
+	must(t, err)
+	cert, key, err := svid.Marshal()
+	must(t, err)
+	bundle, err := src.Bundle()
+	must(t, err)
+	authorities, err := bundle.Marshal()
+	must(t, err)
+	for flag, content := range map[string][]byte{"svid-file": cert, "svid-key-file": key, "bundle-file": authorities} {
+		file := filepath.Join(dir, flag)
+		must(t, os.WriteFile(file, content, 0o600))
+		args = append(args, "-"+flag, file)
+	}
+	return args
+}
+
+// ctx has the capability of the run, or one for the worker's life.
+func (p *process) ctx(t *testing.T, runID string) (context.Context, string) {
+	t.Helper()
+	token := p.stand.Minter.Mint(capability.Claims{
+		Audience: capability.HarnessWorker, Subject: rpctest.SandboxID(),
+		BindingID: rpctest.BindingID, Epoch: rpctest.Epoch, Generation: rpctest.Generation, RunID: runID,
+	})
+	return rpc.WithToken(t.Context(), token), token
+}
+
+func (p *process) bind(t *testing.T) (token string) {
+	t.Helper()
+	ready, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
+	must(t, err)
+	if ready.GetHarnessId() != "native" || ready.GetWorkerImageDigest() != p.digest || ready.GetBootNonce() == "" || ready.GetBound() {
+		t.Fatalf("it says %v", ready)
+	}
+	endpoint := &workerv1.Endpoint{Address: p.facade, SpiffeId: rpctest.ServiceID("statefacade").String()}
+	ctx, token := p.ctx(t, rpctest.RunID)
+	_, err = p.Bind(ctx, &workerv1.BindRequest{
+		Envelope: p.stand.Envelope().Proto(), ConversationId: "conversation-1",
+		Expected: &workerv1.ExpectedWorker{
+			HarnessId: "native", AdapterVersion: ready.GetAdapterVersion(), WorkerImageDigest: p.digest, BootNonce: ready.GetBootNonce(),
+		},
+		Agent: &workerv1.Agent{AgentId: "demo"}, Model: &workerv1.Model{Alias: "main"},
+		Endpoints: &workerv1.Endpoints{ToolBroker: endpoint, ThreadState: endpoint, Memory: endpoint, FileBroker: endpoint, ModelProxy: endpoint},
+		Limits:    &workerv1.Limits{MaxModelCalls: 1, MaxStateBytes: 1 << 20},
+		Tokens:    []*workerv1.CallToken{{Audience: "thread-state", Token: "canary-call-token"}},
+	})
+	must(t, err)
+	return token
+}
+
+// run starts a run that hangs in the facade, and gives its terminal once it ends.
+func (p *process) run(t *testing.T) <-chan event.Data {
+	t.Helper()
+	ctx, _ := p.ctx(t, rpctest.RunID)
+	stream, err := p.StartRun(ctx, &workerv1.StartRunRequest{
+		Envelope: p.stand.Envelope().Proto(), Input: &workerv1.TurnInput{ConversationId: "conversation-1", Message: "hi"},
+	})
+	must(t, err)
+	end := make(chan event.Data, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(end)
+		m := event.NewMachine(rpctest.RunID, "conversation-1", event.Bounds{})
+		for {
+			f, err := stream.Receive()
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					t.Errorf("the stream broke: %v", err)
+				}
+				break
+			}
+			for _, x := range f.GetFrame().GetEvents() {
+				e, err := eventproto.FromProto(x)
+				if err := errors.Join(err, m.Accept(e)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if e, ok := m.Terminal(); ok {
+			end <- e.Data
+		}
+		_ = stream.Close() // it has ended
+	})
+	t.Cleanup(wg.Wait)
+	p.eventually(t, "the run does not reach the facade", func() bool { return p.held.Load() == 1 })
+	return end
+}
+
+// wantExit waits for the end of the process, which must be an orderly one.
+func (p *process) wantExit(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("the worker ended with %v", err)
+	}
+}
+
+func (*process) eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatal(what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+var shutDown = event.RunCancelled{Reason: event.CancelledByShutdown, SideEffectStatus: event.SideEffectsNone}
+
+// A shutdown ends the run, which still says so, and then the process: with 0.
+func TestShutdownEndsTheProcess(t *testing.T) {
+	p := start(t)
+	token := p.bind(t)
+	end := p.run(t)
+	env := p.stand.Envelope()
+	env.RunID = ""
+	ctx, lifecycle := p.ctx(t, "")
+	_, err := p.Shutdown(ctx, &workerv1.ShutdownRequest{Envelope: env.Proto()})
+	must(t, err)
+	if got := <-end; got != shutDown {
+		t.Errorf("the run ended by %#v", got)
+	}
+	p.wantExit(t)
+	for _, secret := range []string{token, lifecycle, "canary-call-token"} {
+		if strings.Contains(p.log.String(), secret) {
+			t.Error("a token stands in the log")
+		}
+	}
+}
+
+// So does the signal, at once: a run that is streamed is not waited for.
+func TestSignalEndsTheProcess(t *testing.T) {
+	p := start(t)
+	p.bind(t)
+	end := p.run(t)
+	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	if got := <-end; got != shutDown {
+		t.Errorf("the run ended by %#v", got)
+	}
+	p.wantExit(t)
+}
+
+// A control plane that goes away takes its run with it, and the next one finds the
+// worker free.
+func TestLostControlPlaneEndsTheRun(t *testing.T) {
+	p := start(t)
+	p.bind(t)
+	ctx, _ := p.ctx(t, rpctest.RunID)
+	ctx, gone := context.WithCancel(ctx)
+	stream, err := p.StartRun(ctx, &workerv1.StartRunRequest{
+		Envelope: p.stand.Envelope().Proto(), Input: &workerv1.TurnInput{ConversationId: "conversation-1", Message: "hi"},
+	})
+	must(t, err)
+	_, err = stream.Receive()
+	must(t, err)
+	p.eventually(t, "the run does not reach the facade", func() bool { return p.held.Load() == 1 })
+	gone()
+	_ = stream.Close() // its context has ended
+	p.eventually(t, "the run goes on", func() bool {
+		ctx, _ := p.ctx(t, "")
+		c, err := p.CancelRun(ctx, &workerv1.CancelRunRequest{Envelope: p.stand.Envelope().Proto(), Reason: "disconnect"})
+		return err == nil && c.GetStopped()
+	})
+	p.eventually(t, "the facade is still asked", func() bool { return p.held.Load() == 0 })
+	must(t, p.cmd.Process.Signal(os.Interrupt))
+	p.wantExit(t)
+}
+
+// What is wrong with the configuration is said, and nothing is served.
+func TestStartFails(t *testing.T) {
+	p := start(t)
+	args := p.cmd.Args[1:]
+	with := func(flag, value string) []string { return append(append([]string{}, args...), "-"+flag, value) }
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no such harness":   {with("harness", "strands"), "there are [native]"},
+		"no workspace":      {with("workspace", "/nonexistent/workspace"), "workspace"},
+		"a file as one":     {with("workspace", "/proc/self/exe"), "not a folder"},
+		"an odd capability": {with("capability", "http://x"), "--capability"},
+		"another domain":    {with("trust-domain", "elsewhere.example"), "trust domain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), p.cmd.Path, c.args...)
+			cmd.Env, cmd.Stderr = []string{}, &log
+			if err := cmd.Run(); err == nil || !strings.Contains(log.String(), c.want) {
+				t.Errorf("%v: %s", err, log.String())
+			}
+		})
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.wantExit(t)
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
