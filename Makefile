@@ -30,7 +30,7 @@ TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 # Those of them that hold code of our own.
 OWN_TOOLS    := tools/openfga tools/protobuf tools/repocheck
 COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go))
-BENCH_PKGS   := ./pkg/fence/... ./pkg/capability/... ./pkg/event/...
+BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
 AGUI         := tests/agui
 
 say        = printf '%s\n' '$(1)' >&2
