@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -61,13 +62,19 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	}
 }
 
+// inherited takes over a descriptor. It is looked at first: one that is not a
+// socket belongs to somebody else in this process, and closing it would hurt.
 func inherited(number string) (net.Listener, error) {
 	fd, err := strconv.Atoi(number)
 	if err != nil {
 		return nil, err
 	}
-	syscall.CloseOnExec(fd) // what this process starts must not have it
-	f := os.NewFile(uintptr(fd), "listener")
+	var stat syscall.Stat_t
+	if err := syscall.Fstat(fd, &stat); err != nil || stat.Mode&syscall.S_IFMT != syscall.S_IFSOCK {
+		return nil, fmt.Errorf("fd://%d: no socket was inherited under this number", fd)
+	}
+	syscall.CloseOnExec(fd)                  // what this process starts must not have it
+	f := os.NewFile(uintptr(fd), "listener") //nolint:gosec // parseListen bounds it
 	if f == nil {
 		return nil, fmt.Errorf("descriptor %d is not open", fd)
 	}
@@ -75,15 +82,23 @@ func inherited(number string) (net.Listener, error) {
 	return l, errors.Join(err, f.Close())
 }
 
+// listenUnix replaces a socket only where the kernel says that nobody listens at
+// it. A server that is too busy to be reached is a server.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	var d net.Dialer
-	if c, err := d.DialContext(ctx, "unix", path); err == nil {
+	c, err := d.DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
 		return nil, errors.Join(fmt.Errorf("%s: another process serves this socket", path), c.Close())
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-		if err := os.Remove(path); err != nil {
-			return nil, err
+	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, syscall.ECONNREFUSED):
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
 		}
+	default:
+		return nil, fmt.Errorf("%s: cannot tell whether another process serves this socket: %w", path, err)
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", path)

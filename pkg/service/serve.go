@@ -46,70 +46,70 @@ func (rt *Runtime) Serve(ctx context.Context, h http.Handler, allow identity.All
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	servers := []server{{HTTPServer(h, rt.Logger), tls.NewListener(main, identity.ServerTLS(rt.Source, allow))}}
-	var draining atomic.Bool
+	var admin net.Listener
 	if rt.base.AdminListen != "" {
-		admin, err := Listen(ctx, rt.base.AdminListen)
-		if err != nil {
+		if admin, err = Listen(ctx, rt.base.AdminListen); err != nil {
 			return errors.Join(fmt.Errorf("admin-listen: %w", err), main.Close())
 		}
-		servers = append(servers, server{HTTPServer(rt.admin(&draining), rt.Logger), admin})
 	}
 	rt.Logger.InfoContext(ctx, "serving", "address", main.Addr().String(), "identity", rt.Source.ID().String())
-	return serveAll(ctx, servers, rt.base.DrainTimeout, &draining)
-}
-
-type server struct {
-	http     *http.Server
-	listener net.Listener
+	var draining atomic.Bool
+	serveMain := func(ctx context.Context) error {
+		return serve(ctx, HTTPServer(h, rt.Logger), tls.NewListener(main, identity.ServerTLS(rt.Source, allow)), rt.base.DrainTimeout, &draining)
+	}
+	if admin == nil {
+		return serveMain(ctx)
+	}
+	// The admin routes outlive the service: one that drains has to say so.
+	g, gctx := errgroup.WithContext(ctx)
+	after, stopAdmin := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAdmin()
+	g.Go(func() error {
+		defer stopAdmin()
+		return serveMain(gctx)
+	})
+	g.Go(func() error {
+		return serve(after, HTTPServer(rt.admin(&draining), rt.Logger), admin, checkTimeout, new(atomic.Bool))
+	})
+	return g.Wait()
 }
 
 // ServeListener serves one server on a listener until ctx ends, with the same
 // orderly end as Serve.
 func ServeListener(ctx context.Context, s *http.Server, l net.Listener, drain time.Duration) error {
-	return serveAll(ctx, []server{{s, l}}, drain, new(atomic.Bool))
+	return serve(ctx, s, l, drain, new(atomic.Bool))
 }
 
-func serveAll(ctx context.Context, servers []server, drain time.Duration, draining *atomic.Bool) error {
+func serve(ctx context.Context, s *http.Server, l net.Listener, drain time.Duration, draining *atomic.Bool) error {
 	streams, cancelStreams := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelStreams()
+	s.BaseContext = func(net.Listener) context.Context { return streams }
 	g, gctx := errgroup.WithContext(ctx)
-	for _, s := range servers {
-		s.http.BaseContext = func(net.Listener) context.Context { return streams }
-		g.Go(func() error {
-			if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("serve %s: %w", s.listener.Addr(), err)
-			}
-			return nil
-		})
-	}
+	g.Go(func() error {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve %s: %w", l.Addr(), err)
+		}
+		return nil
+	})
 	g.Go(func() error {
 		<-gctx.Done()
 		draining.Store(true)
-		return shutdown(context.WithoutCancel(ctx), servers, drain, cancelStreams)
+		return shutdown(context.WithoutCancel(ctx), s, drain, cancelStreams)
 	})
 	return g.Wait()
 }
 
-// shutdown ends all servers at once: first gently, then by cancelling the
-// requests that are left, then by closing their connections.
-func shutdown(ctx context.Context, servers []server, drain time.Duration, cancelStreams func()) error {
-	gentle, cancel := context.WithTimeout(ctx, drain)
+// shutdown ends a server: first gently, then by cancelling the requests that are
+// left, then by closing their connections.
+func shutdown(ctx context.Context, s *http.Server, drain time.Duration, cancelStreams func()) error {
+	gentle := time.AfterFunc(drain, cancelStreams)
+	defer gentle.Stop()
+	hard, cancel := context.WithTimeout(ctx, drain+hardStop)
 	defer cancel()
-	stop := context.AfterFunc(gentle, cancelStreams)
-	defer stop()
-	hard, cancelHard := context.WithTimeout(ctx, drain+hardStop)
-	defer cancelHard()
-	var g errgroup.Group
-	for _, s := range servers {
-		g.Go(func() error {
-			if err := s.http.Shutdown(hard); err != nil {
-				return s.http.Close()
-			}
-			return nil
-		})
+	if err := s.Shutdown(hard); err != nil {
+		return s.Close()
 	}
-	return g.Wait()
+	return nil
 }
 
 // HTTPServer has the bounds that every server of Cofferdam has.

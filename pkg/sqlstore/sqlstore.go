@@ -164,6 +164,13 @@ func (d *DB) Write(ctx context.Context, do func(ctx context.Context, tx *sql.Tx)
 	return nil
 }
 
+// Writer is the one connection that writes, for statements that are prepared
+// once. Transactions go through Write.
+func (d *DB) Writer() *sql.DB { return d.writer }
+
+// Reader is the pool that reads what is committed, for the same.
+func (d *DB) Reader() *sql.DB { return d.reader }
+
 // QueryRow reads what is committed.
 func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
 	return d.reader.QueryRowContext(ctx, query, args...)

@@ -3,4 +3,4 @@ package sqlitestore
 import "database/sql"
 
 // Pools are the writer and the readers of a store.
-func Pools(s *Store) [2]*sql.DB { return [2]*sql.DB{s.writer, s.reader} }
+func Pools(s *Store) [2]*sql.DB { return [2]*sql.DB{s.db.Writer(), s.db.Reader()} }

@@ -1,18 +1,10 @@
 package sqlitestore
 
-import (
-	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-)
-
-// schemaVersion is that of the tables below. Other packages may keep tables of
-// their own in the same file; all of these begin with binding_.
-const schemaVersion = 1
-
-// migrations[n] makes version n+1 of version n.
-var migrations = [schemaVersion]string{`
+// migrations are the versions of the tables: migrations()[n] makes version n+1
+// of version n. A file with a newer version is refused, because what this version
+// would write could break what the newer one relies on.
+func migrations() []string {
+	return []string{`
 CREATE TABLE binding_records (
 	id           TEXT PRIMARY KEY,
 	version      INTEGER NOT NULL, -- rises with each write of the row
@@ -58,50 +50,4 @@ CREATE TABLE binding_ledger (
 	PRIMARY KEY (binding_id, epoch, run_id, key)
 ) STRICT;
 `}
-
-// migrate brings the file to this version, in one transaction: of several
-// processes that open it at once one does it. A newer file is refused, because
-// what this version would write could break what the newer one relies on.
-func migrate(ctx context.Context, db *sql.DB) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return storeError(ctx, "begin", err)
-	}
-	if err := migrateTx(ctx, tx); err != nil {
-		return errors.Join(err, rollback(tx))
-	}
-	if err := tx.Commit(); err != nil {
-		return storeError(ctx, "commit", err)
-	}
-	return nil
-}
-
-func migrateTx(ctx context.Context, tx *sql.Tx) error {
-	if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS binding_schema (version INTEGER NOT NULL) STRICT"); err != nil {
-		return storeError(ctx, "schema", err)
-	}
-	var version int
-	err := tx.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM binding_schema").Scan(&version)
-	switch {
-	case err != nil:
-		return storeError(ctx, "schema version", err)
-	case version > schemaVersion:
-		return fmt.Errorf("sqlitestore: the file has schema version %d and this program knows up to %d; "+
-			"start the newer program, or restore the file from before it", version, schemaVersion)
-	case version == schemaVersion:
-		return nil
-	}
-	for _, m := range migrations[version:] {
-		if _, err := tx.ExecContext(ctx, m); err != nil {
-			return storeError(ctx, "migrate", err)
-		}
-	}
-	_, err = tx.ExecContext(ctx, "DELETE FROM binding_schema")
-	if err == nil {
-		_, err = tx.ExecContext(ctx, "INSERT INTO binding_schema (version) VALUES (?)", schemaVersion)
-	}
-	if err != nil {
-		return storeError(ctx, "schema version", err)
-	}
-	return nil
 }

@@ -149,13 +149,13 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.db")
 	s := open(t, path)
 	insert(t, s, "hs_1")
-	run(t, sqlitestore.Pools(s)[0], "UPDATE binding_schema SET version = version + 1")
+	run(t, sqlitestore.Pools(s)[0], "UPDATE component_versions SET version = version + 1")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // and is left as it is
 		_, err := sqlitestore.Open(t.Context(), path)
-		if err == nil || !strings.Contains(err.Error(), "schema version 2") || !strings.Contains(err.Error(), "newer program") {
+		if err == nil || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "newer program") {
 			t.Fatalf("got %v", err)
 		}
 	}
