@@ -77,7 +77,7 @@ func (r *Record) admit(key string) error {
 		return ErrEnded
 	case slices.Contains(run.Admitted, key):
 		return nil
-	case len(run.Admitted) >= MaxAdmitted:
+	case len(run.Admitted) >= MaxAdmitted, run.Admissions >= MaxAdmissions:
 		return fault.New(fault.Capacity, "binding.Do", fault.RetryAfter(time.Second))
 	}
 	run.Admitted = append(run.Admitted, key)

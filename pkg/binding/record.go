@@ -23,6 +23,9 @@ const (
 	MaxBatchEvents = 1024
 	// MaxAdmitted is how many effects of a run may be open at once.
 	MaxAdmitted = 64
+	// MaxAdmissions is how many effects a run may have in all. It bounds what
+	// concluding the run has to read, whatever its worker did.
+	MaxAdmissions = 4096
 	// MaxOutcomeBytes is how large the stored outcome of an effect may be.
 	MaxOutcomeBytes = 128 << 10
 	// MaxEnding is how many runs and leases may wait to be concluded; a record

@@ -168,6 +168,7 @@ type Ledger interface {
 	SettleRow(ctx context.Context, key RowKey, nonce string, to RowState, outcome []byte) (settled bool, err error)
 	// LoadRow reads one row, or ErrNotFound.
 	LoadRow(ctx context.Context, key RowKey) (Row, error)
-	// Rows reads all rows of a run.
+	// Rows reads all rows of a run, in the order of their keys and without their
+	// outcomes: whoever concludes a run needs the states of all and the bodies of none.
 	Rows(ctx context.Context, bindingID string, epoch uint32, runID string) ([]Row, error)
 }

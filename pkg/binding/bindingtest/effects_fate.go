@@ -280,3 +280,31 @@ func effectDeadProcess(x *world) {
 	}
 	x.wantCount(&c, 1)
 }
+
+// allEffectsBounded: what a worker did cannot make the conclusion of its run
+// read without bound.
+func allEffectsBounded(x *world) {
+	id, g := x.boundRunning()
+	e := binding.NewEffects(x.w)
+	var c counter
+	_, err := e.Do(x.ctx, g, tool("k"), c.act)
+	x.must(err)
+	rows, err := x.b.Rows(x.ctx, id, 1, g.Envelope().RunID)
+	x.must(err)
+	if len(rows) != 1 || rows[0].State != binding.RowConcluded || rows[0].Outcome != nil {
+		x.Fatalf("rows %+v", rows)
+	}
+	_, err = x.b.Update(x.ctx, id, binding.Filter{}, func(r *binding.Record) error {
+		r.Run.Admissions = binding.MaxAdmissions
+		return nil
+	})
+	x.must(err)
+	_, err = e.Do(x.ctx, g, tool("one-too-many"), c.act)
+	x.wantFault(err, fault.Capacity)
+	x.wantCount(&c, 1)
+	again, err := e.Do(x.ctx, g, tool("k"), c.act)
+	x.must(err)
+	if !again.Replayed {
+		x.Fatalf("an effect of before is not answered from the ledger")
+	}
+}

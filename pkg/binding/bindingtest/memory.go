@@ -313,7 +313,8 @@ func (m *Memory) Rows(ctx context.Context, bindingID string, epoch uint32, runID
 	var out []binding.Row
 	for k, r := range m.rows {
 		if k.BindingID == bindingID && k.Epoch == epoch && k.RunID == runID {
-			out = append(out, cloneRow(r))
+			r.Outcome = nil
+			out = append(out, r)
 		}
 	}
 	slices.SortFunc(out, func(a, b binding.Row) int { return cmp.Compare(a.Key, b.Key) })

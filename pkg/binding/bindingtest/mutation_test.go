@@ -58,7 +58,7 @@ func mutations() []mutation {
 		{"a lost insert begins", "attempt.go", "c.record(ctx, key, nonce, RowNotDispatched, nil)\n\t\treturn Outcome{}, false, err\n", "out, err = c.dispatch(ctx, key, nonce, from.Add(DispatchWindow))\n\t\treturn out, false, err\n", ""},
 		{"admit after the end", "attempt.go", "case !run.End.Open():\n\t\treturn ErrEnded\n", "", ""},
 		{"admissions not counted", "attempt.go", "run.Admissions++\n", "", ""},
-		{"no bound of admitted effects", "attempt.go", "len(run.Admitted) >= MaxAdmitted", "false", ""},
+		{"no bound of admitted effects", "attempt.go", "len(run.Admitted) >= MaxAdmitted, run.Admissions", "false, run.Admissions", ""},
 		{"key leaves without an outcome", "attempt.go", "if done {\n\t\tc.takeOut", "if true {\n\t\tc.takeOut", ""},
 		{"success without a record", "attempt.go", "case !c.record(ctx, key, nonce, RowConcluded, body):", "case !c.record(ctx, key, nonce, RowConcluded, body) && false:", ""},
 		{"not recorded for a caller that has gone", "attempt.go", "ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordBound)\n\tdefer cancel()\n\tstore", "ctx, cancel := context.WithTimeout(ctx, recordBound)\n\tdefer cancel()\n\tstore", ""},

@@ -17,6 +17,7 @@ func outcomeInvariants() []Invariant {
 		{"T91", "many_lost_answers", "With many lost requests and replies no event is lost or doubled, and no effect happens twice.", manyLostAnswers},
 		{"T92", "store_away", "While the store does not answer, every write says so and changes nothing that it does not own up to.", storeAway},
 		{"T93", "start_lost_reply", "A start whose reply was lost knows its own run from one that the same replica started meanwhile.", startLostReply},
+		{"T94", "all_effects_bounded", "A run has no more than 4096 effects in all, and who concludes it reads none of their outcomes.", allEffectsBounded},
 	}
 }
 

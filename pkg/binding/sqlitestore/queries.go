@@ -45,7 +45,7 @@ var text = [queryEnd]string{
 	loadChunks:     `SELECT doc FROM binding_chunks WHERE run_id = ? AND next > ? ORDER BY first LIMIT ?`,
 	loadRun:        `SELECT doc FROM binding_runs WHERE run_id = ?`,
 	loadRow:        selectRow + ` AND run_id = ? AND key = ?`,
-	listRows:       selectRow + ` AND run_id = ? ORDER BY key`,
+	listRows:       `SELECT key, generation, nonce, state, kind, args_digest, NULL, at FROM binding_ledger WHERE binding_id = ? AND epoch = ? AND run_id = ? ORDER BY key`,
 
 	insertRecord: `INSERT INTO binding_records (id, version, epoch, generation, run_id, run_deadline, owner, instance, busy, doc)
 		VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
