@@ -114,7 +114,13 @@ type session struct {
 
 func newSession(t *testing.T, further ...catalogue.Server) *session {
 	t.Helper()
-	o := open(t, rpctest.NewStand(t), further...)
+	return sessionOn(t, rpctest.NewStand(t), further...)
+}
+
+// sessionOn is a session with another broker of the same store.
+func sessionOn(t *testing.T, stand *rpctest.Stand, further ...catalogue.Server) *session {
+	t.Helper()
+	o := open(t, stand, further...)
 	for _, name := range hostileTools {
 		if name != "count" {
 			o.grants.allow(t, subject, authz.ToolID("x."+name))

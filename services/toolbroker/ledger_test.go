@@ -2,13 +2,17 @@ package toolbroker
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"cofferdam.dev/pkg/authz"
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fault"
 	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/services/toolbroker/internal/catalogue"
+	"cofferdam.dev/services/toolbroker/internal/hostile"
 )
 
 func TestTheSameKeyGivesTheStoredOutcome(t *testing.T) {
@@ -88,6 +92,34 @@ func TestManyAtOnceUnderOneKeyAreOneCall(t *testing.T) {
 	if got := s.count(t); len(got) != 1 || replayed != cap(answers)-1 {
 		t.Errorf("effects: %v, replayed: %d", got, replayed)
 	}
+}
+
+// A broker that was restarted is asked again for what it did before, and the
+// tool's server is not back yet: the ledger answers, and nobody is told that the
+// tool could not be called (smg 2441).
+func TestTheLedgerAnswersBeforeTheToolIsBack(t *testing.T) {
+	z := catalogue.Server{
+		Namespace: "z", Transport: catalogue.TransportStdio, Command: hostile.Command(t, "-effects", filepath.Join(t.TempDir(), "effects")),
+		Tools: []string{"echo", "count"},
+	}
+	before := newSession(t, z)
+	before.grants.allow(t, subject, authz.ToolID("z.count"))
+	e := before.stand.Envelope()
+	first, err := before.callAs(t.Context(), e, "z.count", `{"a":1}`)
+	must(t, err)
+
+	z.Command = []string{"/nonexistent"}
+	after := sessionOn(t, before.stand, z)
+	after.grants.allow(t, subject, authz.ToolID("z.count"), authz.ToolID("z.echo"))
+	again, err := after.callAs(t.Context(), e, "z.count", `{"a":1}`)
+	must(t, err)
+	if !again.GetReplayed() || string(again.GetResult()) != string(first.GetResult()) {
+		t.Errorf("first %v, again %v", first, again)
+	}
+	_, err = after.callAs(t.Context(), e, "z.count", `{"a":2}`)
+	wantCode(t, err, fault.IdempotencyConflict)
+	_, err = after.callAs(t.Context(), after.stand.Envelope(), "z.echo", `{}`) // never called before
+	wantCode(t, err, fault.ToolUnavailable)
 }
 
 // The scope of a key is the run: no other binding's outcome can be met.

@@ -21,7 +21,7 @@ const (
 	// hold, and tooMany are more than the 8 MiB beyond that which the request that
 	// started a run may fall behind. Their text is short enough for a thread state.
 	manyWords = 20_000
-	tooMany   = 60_000
+	tooMany   = 90_000
 	// mostMemory bounds the control plane while readers do not read, in bytes.
 	mostMemory = 256 << 20
 )
@@ -93,6 +93,9 @@ func TestARunWhoseAGUIClientStallsIsCancelled(t *testing.T) {
 	}
 	if status.End != "cancelling" || status.EndReason != "disconnect" || status.Terminal == nil || status.Terminal.Type != "run.cancelled" {
 		t.Errorf("ended as %+v", status)
+	}
+	if status.Events >= tooMany {
+		t.Errorf("it was let go on until it had said everything: %d events", status.Events)
 	}
 	t.Logf("cancelled after %v and %d events", status.EndedAt.Sub(status.StartedAt), status.Events)
 	w.checkMemory(t)

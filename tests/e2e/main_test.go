@@ -25,7 +25,7 @@ const gateArgument = "mcp-gate"
 
 // gateTimeout bounds a call of the gate, and so how long one whose outcome is
 // unknown is waited for.
-const gateTimeout = "5s"
+const gateTimeout = "3s"
 
 // toolCredential is what the gate is given, through a file that only the
 // ToolBroker reads.

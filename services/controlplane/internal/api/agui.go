@@ -52,7 +52,7 @@ func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller
 	out, err := a.newSSE(w)
 	if err == nil {
 		enc := agui.NewEncoder(in.ThreadID, in.RunID, agui.Echo(in))
-		err = a.followAGUI(r, caller, started.RunID, out, enc, runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag}, 0)
+		err = a.followAGUI(r, caller, started.RunID, out, enc, runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag, Interrupt: out.interrupt}, 0)
 	}
 	if err != nil && started.New {
 		a.disconnected(r, caller, started.RunID, errors.Is(err, runs.ErrBehind))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"cofferdam.dev/pkg/fault"
@@ -17,11 +18,12 @@ const (
 )
 
 // sse writes server-sent events: LF only, one blank line after each frame. It is
-// not safe for concurrent use.
+// not safe for concurrent use, but for interrupt.
 type sse struct {
 	w       http.ResponseWriter
 	rc      *http.ResponseController
 	timeout time.Duration
+	cut     atomic.Bool
 }
 
 // newSSE begins the answer. After this only the stream itself can tell of errors.
@@ -58,9 +60,19 @@ func (s *sse) frame(id *uint64, name string, data []byte) error {
 // comment keeps an idle connection open and finds out that a client has gone.
 func (s *sse) comment() error { return s.write([]byte(": \n\n")) }
 
+// interrupt makes the write that is under way fail, and every later one. It can be
+// called from another goroutine while the request is served.
+func (s *sse) interrupt() {
+	s.cut.Store(true)
+	_ = s.rc.SetWriteDeadline(time.Now()) // where there are no deadlines the write ends by itself
+}
+
 func (s *sse) write(b []byte) error {
 	if err := s.rc.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fault.Wrap(err, fault.Cancelled, "api.sse")
+	}
+	if s.cut.Load() { // after the deadline was set: interrupt sets its own in the other order
+		return fault.New(fault.Cancelled, "api.sse")
 	}
 	if _, err := s.w.Write(b); err != nil {
 		return fault.Wrap(err, fault.Cancelled, "api.sse")

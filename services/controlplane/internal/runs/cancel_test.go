@@ -168,6 +168,29 @@ func TestAReaderThatMayNotFallBehindIsTold(t *testing.T) {
 	last[event.RunCancelled](t, follow(t, s, r.RunID))
 }
 
+// The bound holds also for a reader that takes nothing at all.
+func TestAReaderThatIsStuckIsInterrupted(t *testing.T) {
+	var said atomic.Bool
+	s := newStack(t, func(**runstest.Stack) runstest.Script { return endless(&said) }, runstest.Options{})
+	r := start(t, s, "hi")
+	stuck := make(chan struct{})
+	interrupts := 0
+	o := runs.FollowOptions{MaxBehind: 4 << 10, Interrupt: func() { interrupts++; close(stuck) }}
+	seen := 0
+	err := s.Runs.Follow(t.Context(), runstest.Caller(), r.RunID, o, func(uint64, json.RawMessage) error {
+		seen++
+		<-stuck
+		return errors.New("the connection was cut")
+	})
+	if !errors.Is(err, runs.ErrBehind) || seen != 1 || interrupts != 1 {
+		t.Errorf("err = %v after %d events and %d interrupts, want ErrBehind", err, seen, interrupts)
+	}
+	if _, err := s.Runs.Cancel(t.Context(), runstest.Caller(), r.RunID, event.CancelledByDisconnect); err != nil {
+		t.Error(err)
+	}
+	last[event.RunCancelled](t, follow(t, s, r.RunID))
+}
+
 func TestCancelOfAnUnknownRun(t *testing.T) {
 	s := newStack(t, say("hello"), runstest.Options{})
 	if _, err := s.Runs.Cancel(t.Context(), runstest.Caller(), "run_unknown", event.CancelledByClient); !fault.Is(err, fault.NotFound) {

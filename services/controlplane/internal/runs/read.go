@@ -112,6 +112,10 @@ func (s *Service) Status(ctx context.Context, caller Caller, runID string) (Stat
 	for _, e := range rec.Ending {
 		if e.Run != nil && e.Run.ID == runID {
 			run, out.State, out.Epoch, out.Generation = e.Run, "ending", e.Epoch, e.Generation
+			if tail := run.Tail; e.Terminal && len(tail) > 0 {
+				events := tail[len(tail)-1].Events
+				out.Terminal = events[len(events)-1]
+			}
 		}
 	}
 	out.End, out.EndReason, out.Events = string(run.End.Kind), run.End.Reason, run.EventHead
@@ -151,6 +155,10 @@ type FollowOptions struct {
 	// MaxLag ends the reader with ErrBehind when it has been behind for so long;
 	// 0 lets it. Both count from the first event: use them with From 0.
 	MaxLag time.Duration
+	// Interrupt is called from another goroutine, at most once and not after Follow
+	// has returned, when the reader gets too far behind while it keeps yield
+	// waiting; it must make yield return. nil waits for yield.
+	Interrupt func()
 	// Idle is called every IdleEvery while there is nothing to give; its error
 	// ends the reader. It may be nil.
 	Idle      func() error
@@ -165,7 +173,8 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 	if err != nil {
 		return err
 	}
-	lag := lag{of: o, since: time.Now()}
+	lag := &lag{of: o, since: time.Now()}
+	defer s.watchLag(ctx, runID, lag)()
 	quiet := time.Now()
 	for from := o.From; ; {
 		changed, _ := s.hub.watch(runID)
@@ -174,12 +183,13 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 			return fault.From(err, "runs.Follow")
 		}
 		for i, raw := range page.Events {
-			if err := yield(page.First+uint64(i), raw); err != nil {
-				return err
-			}
-			lag.taken += uint64(len(raw))
+			err := yield(page.First+uint64(i), raw)
+			lag.take(len(raw))
 			if _, committed := s.hub.watch(runID); lag.tooFar(committed, time.Now()) {
 				return ErrBehind
+			}
+			if err != nil {
+				return err
 			}
 		}
 		if page.Ended {
@@ -202,22 +212,4 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 		case <-time.After(pollEvery):
 		}
 	}
-}
-
-// lag is how far a reader is behind what is committed.
-type lag struct {
-	of    FollowOptions
-	taken uint64
-	// since is when the reader last had everything.
-	since time.Time
-}
-
-func (l *lag) tooFar(committed uint64, now time.Time) bool {
-	if committed <= l.taken {
-		l.since = now
-		return false
-	}
-	bytes := l.of.MaxBehind > 0 && committed-l.taken > l.of.MaxBehind
-	long := l.of.MaxLag > 0 && now.Sub(l.since) > l.of.MaxLag
-	return bytes || long
 }

@@ -19,6 +19,9 @@ type arguments struct {
 	text json.RawMessage
 	// digest tells this call from one of another tool or with other arguments.
 	digest string
+	// unchecked says that nobody knows yet whether the tool takes them: they must
+	// not be sent.
+	unchecked bool
 }
 
 // parseArguments decodes strictly: a key that comes twice, or twice in different
@@ -34,7 +37,9 @@ func parseArguments(toolID string, raw []byte, tool Tool) (arguments, error) {
 		}
 		return arguments{}, fault.New(fault.ToolArgumentsInvalid, op, fault.Detail(detail))
 	}
-	if err := tool.Check(object); err != nil {
+	err = tool.Check(object)
+	unchecked := errors.Is(err, ErrUndefined)
+	if err != nil && !unchecked {
 		return arguments{}, fault.New(fault.ToolArgumentsInvalid, op, fault.Detail(err.Error()))
 	}
 	text, err := json.Marshal(object)
@@ -45,5 +50,5 @@ func parseArguments(toolID string, raw []byte, tool Tool) (arguments, error) {
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(toolID))))
 	h.Write([]byte(toolID))
 	h.Write(text)
-	return arguments{text, "sha256:" + hex.EncodeToString(h.Sum(nil))}, nil
+	return arguments{text, "sha256:" + hex.EncodeToString(h.Sum(nil)), unchecked}, nil
 }

@@ -2,8 +2,8 @@ package call
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -90,7 +90,7 @@ func (s *Service) call(ctx context.Context, req Request, a *audit) (Answer, erro
 	out, err := s.cfg.Effects.Do(ctx, req.Grant, binding.Effect{
 		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: args.digest,
 		Repeatable: tool.Repeatable(), Limit: tool.Timeout(),
-	}, func(ctx context.Context) ([]byte, error) { return act(ctx, tool, args.text) })
+	}, func(ctx context.Context) ([]byte, error) { return act(ctx, tool, args) })
 	if err != nil {
 		return Answer{}, err
 	}
@@ -130,9 +130,16 @@ func (s *Service) authorize(ctx context.Context, req Request) error {
 }
 
 // act makes the call. The row in the ledger is the permission for it.
-func act(ctx context.Context, tool Tool, arguments json.RawMessage) ([]byte, error) {
+//
+// That a tool cannot be called is found out here and not before: a broker that
+// was restarted may be asked again for a call that it has made already, before
+// the tool's server is back, and then the ledger has the answer.
+func act(ctx context.Context, tool Tool, args arguments) ([]byte, error) {
 	by, _ := binding.BeginBy(ctx)
-	result, err := tool.Call(ctx, arguments, by)
+	result, err := project.Result{}, fmt.Errorf("%w: %w", ErrNotSent, ErrUndefined)
+	if !args.unchecked {
+		result, err = tool.Call(ctx, args.text, by)
+	}
 	switch {
 	case errors.Is(err, ErrNotSent) && ctx.Err() != nil:
 		return nil, &binding.NotBegun{Err: ctx.Err()}

@@ -15,17 +15,23 @@ import (
 // leave.
 var ErrNotSent = errors.New("call: nothing was sent")
 
+// ErrUndefined says that nobody knows what a tool takes, because its server has
+// not said it since this process began.
+var ErrUndefined = errors.New("call: the server has not said what the tool takes")
+
 // Tools is the catalogue.
 type Tools interface {
-	// Tool gives a tool of the catalogue, if its server ever said what it is.
-	// What it says last holds while the server is away.
+	// Tool gives a tool that the operator allows, whether its server is there or
+	// not.
 	Tool(id string) (Tool, bool)
 }
 
 // Tool is one tool.
 type Tool interface {
-	// Check checks arguments, whose numbers are json.Number. The text of its error
-	// names a place and a rule, and no value.
+	// Check checks arguments, whose numbers are json.Number, against what the
+	// server said last, which holds while it is away; ErrUndefined where it has
+	// said nothing. The text of any other error names a place and a rule, and no
+	// value.
 	Check(arguments map[string]any) error
 	// Repeatable says that the operator marked the tool idempotent or read-only:
 	// it may be called again when nobody knows whether a first call did anything.

@@ -86,8 +86,8 @@ func (c *Catalogue) Ready(context.Context) error {
 // Tool implements call.Tools.
 func (c *Catalogue) Tool(id string) (call.Tool, bool) {
 	t, ok := c.tools[id]
-	if !ok || t.definition.Load() == nil {
-		return nil, false
+	if !ok {
+		return nil, false // not a nil *Tool in the interface
 	}
 	return t, true
 }

@@ -99,8 +99,12 @@ func TestWhatIsBrokenTakesOnlyItselfOut(t *testing.T) {
 			t.Errorf("%s is described in %d bytes", d.ID, len(d.Description))
 		}
 	}
-	if _, ok := c.Tool("b.echo"); ok {
-		t.Error("a tool of which nobody knows what it is can be called")
+	nobody := tool(t, c, "b.echo")
+	if err := nobody.Check(nil); !errors.Is(err, call.ErrUndefined) {
+		t.Errorf("arguments of a tool of which nobody knows what it is: %v", err)
+	}
+	if _, err := invoke(t, nobody); !errors.Is(err, call.ErrNotSent) {
+		t.Errorf("a call of a tool of which nobody knows what it is: %v", err)
 	}
 	for _, id := range []string{"a.echo", "e.echo"} {
 		if r, err := invoke(t, tool(t, c, id)); err != nil || r.IsError {

@@ -57,7 +57,11 @@ func newTool(s *server, name string) *Tool {
 
 // Check implements call.Tool.
 func (t *Tool) Check(arguments map[string]any) error {
-	return t.definition.Load().schema.Check(arguments)
+	d := t.definition.Load()
+	if d == nil {
+		return call.ErrUndefined
+	}
+	return d.schema.Check(arguments)
 }
 
 // Repeatable implements call.Tool.

@@ -27,6 +27,10 @@ type outcome struct {
 	// unknown says that its effect may have happened: some attempt had a
 	// connection, so it may have arrived, and no answer says what became of it.
 	unknown bool
+	// before says that an earlier attempt may have had its effect, whatever the
+	// last one was answered. An answer that comes from the record settles that; a
+	// refusal at the door does not.
+	before bool
 }
 
 // repeat does the same request again while nobody knows what became of it, after
@@ -42,6 +46,7 @@ func repeat(ctx context.Context, pause time.Duration, do func(context.Context) e
 			return outcome{}
 		}
 		again := worthAgain(ctx, out.err)
+		out.before = out.unknown
 		out.unknown = again && (out.unknown || connected.Load() && mayHaveHappened(out.err))
 		if !again || n == attempts {
 			return out

@@ -193,3 +193,24 @@ func TestAnotherIdentityAnswers(t *testing.T) {
 		})
 	}
 }
+
+// The answer was lost, and then the door closed: what the tool did meanwhile is
+// still unknown, and nobody may call it again under another key.
+func TestARefusalAfterALostAnswerSettlesNothing(t *testing.T) {
+	c := newClient(t)
+	once := first(1)
+	c.arm(func(b *brokers) {
+		b.lose = func(p string) bool { return once(p, toolbrokerv1connect.ToolBrokerServiceCallToolProcedure) }
+		b.refuse = func(string) error {
+			if len(c.acted) == 0 {
+				return nil
+			}
+			return fault.New(fault.ToolDenied, "test")
+		}
+	})
+	_, err := c.Tools.Call(t.Context(), call)
+	wantCode(t, err, fault.ToolOutcomeUnknown)
+	if len(c.acted) != 1 {
+		t.Errorf("the tool acted %d times", len(c.acted))
+	}
+}

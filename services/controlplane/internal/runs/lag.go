@@ -1,0 +1,65 @@
+package runs
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// lag is how far a reader is behind what is committed.
+type lag struct {
+	of FollowOptions
+
+	mu    sync.Mutex
+	taken uint64
+	// since is when the reader last had everything.
+	since time.Time
+	// over stays once the reader was too far behind.
+	over bool
+}
+
+func (l *lag) take(bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken += uint64(bytes) //nolint:gosec // a length is not negative
+}
+
+func (l *lag) tooFar(committed uint64, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if committed <= l.taken {
+		l.since = now
+		return l.over
+	}
+	bytes := l.of.MaxBehind > 0 && committed-l.taken > l.of.MaxBehind
+	long := l.of.MaxLag > 0 && now.Sub(l.since) > l.of.MaxLag
+	l.over = l.over || bytes || long
+	return l.over
+}
+
+// watchLag interrupts a reader that gets too far behind, also while it takes
+// nothing at all: a blocked write looks at no bound but its own. The returned
+// function ends the watch and waits.
+func (s *Service) watchLag(ctx context.Context, runID string, l *lag) (stop func()) {
+	if l.of.Interrupt == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			changed, committed := s.hub.watch(runID)
+			if l.tooFar(committed, time.Now()) {
+				l.of.Interrupt()
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			case <-time.After(pollEvery):
+			}
+		}
+	})
+	return func() { cancel(); watching.Wait() }
+}
