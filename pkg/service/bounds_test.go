@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // Every server of Cofferdam is made by HTTPServer; these are its bounds.
@@ -29,6 +27,9 @@ func TestBounds(t *testing.T) {
 	}
 	if n := s.HTTP2.MaxConcurrentStreams; n <= 0 || n > 1000 {
 		t.Errorf("a connection may have %d streams", n)
+	}
+	if p, a := s.HTTP2.SendPingTimeout, s.HTTP2.PingTimeout; p <= 0 || a <= 0 || p+a > time.Minute {
+		t.Errorf("a peer that vanished is noticed after %v and %v", p, a)
 	}
 	if s.Protocols.UnencryptedHTTP2() || !s.Protocols.HTTP2() || !s.Protocols.HTTP1() {
 		t.Errorf("protocols: %v", s.Protocols)
@@ -71,8 +72,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran.Add(1) })
 	address := plain(t, count, nil)
 	secure, client := encrypted(t, count, nil)
-	h2 := &http2.Transport{TLSClientConfig: client, DisableCompression: true}
-	h1 := &http.Transport{}
+	h1, h2 := &http.Transport{}, &http.Transport{TLSClientConfig: client, ForceAttemptHTTP2: true}
 	defer h1.CloseIdleConnections()
 	defer h2.CloseIdleConnections()
 	for name, c := range map[string]struct {
@@ -83,8 +83,13 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 			bytes      int
 			many, fits bool
 		}{
-			{100, false, true}, {100, true, true}, {30 << 10, false, true},
-			{64 << 10, false, false}, {64 << 10, true, false}, {1 << 20, false, false}, {1 << 20, true, false},
+			{100, false, true},
+			{100, true, true},
+			{30 << 10, false, true},
+			{64 << 10, false, false},
+			{64 << 10, true, false},
+			{1 << 20, false, false},
+			{1 << 20, true, false},
 			{100, false, true}, // and nobody else is hurt
 		} {
 			before := ran.Load()

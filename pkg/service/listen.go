@@ -73,8 +73,8 @@ func inherited(number string) (net.Listener, error) {
 	if err := syscall.Fstat(fd, &stat); err != nil || stat.Mode&syscall.S_IFMT != syscall.S_IFSOCK {
 		return nil, fmt.Errorf("fd://%d: no socket was inherited under this number", fd)
 	}
-	syscall.CloseOnExec(fd)                  // what this process starts must not have it
-	f := os.NewFile(uintptr(fd), "listener") //nolint:gosec // parseListen bounds it
+	syscall.CloseOnExec(fd) // what this process starts must not have it
+	f := os.NewFile(uintptr(fd), "listener")
 	if f == nil {
 		return nil, fmt.Errorf("descriptor %d is not open", fd)
 	}
@@ -92,8 +92,8 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("%s: another process serves this socket", path), c.Close())
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, syscall.ECONNREFUSED):
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
-			if err := os.Remove(path); err != nil {
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 { //nolint:gosec // the operator names the socket
+			if err := os.Remove(path); err != nil { //nolint:gosec // the same
 				return nil, err
 			}
 		}
@@ -105,7 +105,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(path, 0o600); err != nil { //nolint:gosec // the operator names the socket
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

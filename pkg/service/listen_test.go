@@ -2,6 +2,7 @@ package service
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -16,7 +17,7 @@ import (
 func TestListenTCP(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
 	must(t, err)
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	if a, ok := l.Addr().(*net.TCPAddr); !ok || a.Port == 0 || !a.IP.IsLoopback() {
 		t.Errorf("listens at %v", l.Addr())
 	}
@@ -51,7 +52,7 @@ func TestAStaleSocketIsReplaced(t *testing.T) {
 	must(t, old.Close())
 	l, err := Listen(t.Context(), "unix://"+path)
 	must(t, err)
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	go func() {
 		if c, err := l.Accept(); err == nil {
 			_ = c.Close()
@@ -68,7 +69,7 @@ func TestALiveSocketIsNotReplaced(t *testing.T) {
 	live := filepath.Join(dir, "live.sock")
 	l, err := Listen(t.Context(), "unix://"+live)
 	must(t, err)
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	busy := filepath.Join(dir, "busy.sock")
 	fd := busySocket(t, busy)
 	defer func() { must(t, syscall.Close(fd)) }()
@@ -137,19 +138,9 @@ func TestADescriptorOfSomebodyElse(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	must(t, err)
 	defer f.Close()
-	var number strings.Builder
-	number.WriteString("fd://")
-	for n := int(f.Fd()); ; n /= 10 { // at most two digits
-		if n < 10 {
-			number.WriteByte(byte('0' + n))
-			break
-		}
-		number.WriteByte(byte('0' + n/10))
-		number.WriteByte(byte('0' + n%10))
-		break
-	}
-	if l, err := Listen(t.Context(), number.String()); err == nil || !strings.Contains(err.Error(), "no socket") {
-		t.Errorf("%s: %v, %v", number.String(), l, err)
+	number := fmt.Sprintf("fd://%d", f.Fd())
+	if l, err := Listen(t.Context(), number); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("%s: %v, %v", number, l, err)
 	}
 	if _, err := f.WriteString("still open"); err != nil {
 		t.Errorf("the file was closed: %v", err)
@@ -160,7 +151,7 @@ func TestADescriptorOfSomebodyElse(t *testing.T) {
 func TestInheritedListener(t *testing.T) {
 	parent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
-	defer parent.Close()
+	defer func() { _ = parent.Close() }()
 	tcp, ok := parent.(*net.TCPListener)
 	if !ok {
 		t.Fatalf("%T", parent)

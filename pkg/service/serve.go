@@ -22,7 +22,11 @@ const (
 	idleTimeout          = 2 * time.Minute
 	maxHeaderBytes       = 32 << 10
 	maxConcurrentStreams = 256
-	checkTimeout         = 2 * time.Second
+	// pingAfter of silence, and pingTimeout for the answer: a peer that vanished
+	// without a word must not keep its streams, and the run behind one.
+	pingAfter    = 15 * time.Second
+	pingTimeout  = 10 * time.Second
+	checkTimeout = 2 * time.Second
 	// hardStop is how long streams may take to notice that they were cancelled.
 	hardStop = 2 * time.Second
 )
@@ -120,7 +124,7 @@ func HTTPServer(h http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		Protocols:         &protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

@@ -64,6 +64,8 @@ type Config struct {
 	BeatEvery     time.Duration
 	TakeOverAfter time.Duration
 	CancelGrace   time.Duration
+	// IdleAfter is how long a sandbox may wait for the next turn.
+	IdleAfter time.Duration
 }
 
 // Flags registers all settings.
@@ -96,25 +98,38 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.BeatEvery, "beat-every", runs.DefaultBeatEvery, "how often this replica shows that it drives a run")
 	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over")
 	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended")
+	fs.DurationVar(&c.IdleAfter, "idle-after", runs.DefaultIdleAfter, "how long a sandbox may wait for the next turn before it is given back")
 }
 
 // Validate reports everything that is wrong.
 func (c *Config) Validate() error {
 	errs := []error{c.Base.Validate(), c.OpenFGA.Validate()}
 	for _, v := range []struct{ flag, value string }{
-		{"store", c.Store}, {"id-key-file", c.IDKeyFile}, {"environment", c.Environment}, {"agents", c.Agents},
-		{"public-listen", c.PublicListen}, {"operator-listen", c.OperatorListen},
-		{"oidc-issuer", c.OIDCIssuer}, {"oidc-audience", c.OIDCAudience}, {"oidc-jwks", c.OIDCJWKS},
-		{"worker", c.WorkerPath}, {"capability-issuer", c.WorkerIssuer},
-		{"workspaces", c.Workspaces}, {"worker-logs", c.WorkerLogs},
+		{"store", c.Store},
+		{"id-key-file", c.IDKeyFile},
+		{"environment", c.Environment},
+		{"agents", c.Agents},
+		{"public-listen", c.PublicListen},
+		{"operator-listen", c.OperatorListen},
+		{"oidc-issuer", c.OIDCIssuer},
+		{"oidc-audience", c.OIDCAudience},
+		{"oidc-jwks", c.OIDCJWKS},
+		{"worker", c.WorkerPath},
+		{"capability-issuer", c.WorkerIssuer},
+		{"workspaces", c.Workspaces},
+		{"worker-logs", c.WorkerLogs},
 	} {
 		if v.value == "" {
 			errs = append(errs, fmt.Errorf("--%s: required", v.flag))
 		}
 	}
 	for _, v := range []struct{ flag, value string }{
-		{"capability", c.CapabilityAddress}, {"toolbroker", c.ToolBrokerAddress}, {"statefacade", c.StateFacadeAddress},
-		{"filebroker", c.FileBrokerAddress}, {"modelproxy", c.ModelProxyAddress}, {"registrar", c.RegistrarAddress},
+		{"capability", c.CapabilityAddress},
+		{"toolbroker", c.ToolBrokerAddress},
+		{"statefacade", c.StateFacadeAddress},
+		{"filebroker", c.FileBrokerAddress},
+		{"modelproxy", c.ModelProxyAddress},
+		{"registrar", c.RegistrarAddress},
 	} {
 		if !validAddress(v.value) {
 			errs = append(errs, fmt.Errorf("--%s: required: https://host:port or unix:///path", v.flag))
@@ -164,7 +179,7 @@ func validAddress(address string) bool {
 	case "https":
 		return u.Hostname() != "" && u.Path == ""
 	case "unix":
-		return u.Host == "" && len(u.Path) > 1
+		return strings.HasPrefix(address, "unix:///") && len(u.Path) > 1
 	default:
 		return false
 	}

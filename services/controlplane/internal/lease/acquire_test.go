@@ -155,9 +155,15 @@ func TestAnotherWorkerInTheLeaseIsReplaced(t *testing.T) {
 		"another boot nonce at the address": func(w *world) { w.lies(func(r *worker.Ready) { r.BootNonce = "another" }) },
 		"a worker that forgot its binding":  func(w *world) { w.lies(func(r *worker.Ready) { r.Bound = false }) },
 		"another instance under the claim": func(w *world) {
-			w.provider.before = func(n int, c sandbox.Claim) error { // after it was said to be alive
+			w.workers.ready = func(_ context.Context, uid string, r worker.Ready) (worker.Ready, error) {
+				if uid == "instance-2" { // which even knows what the first one knew
+					r.BootNonce, r.Bound = "nonce-instance-1", true
+				}
+				return r, nil
+			}
+			w.provider.before = func(ctx context.Context, n int, c sandbox.Claim) error { // after it was said to be alive
 				if n == 2 {
-					return w.provider.Provider.Release(context.Background(), c.Name)
+					return w.provider.Provider.Release(ctx, c.Name)
 				}
 				return nil
 			}
@@ -178,6 +184,17 @@ func TestAnotherWorkerInTheLeaseIsReplaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lease whose image is not the provider's any more is no lease of this profile.
+func TestAnotherImageThanTheLeases(t *testing.T) {
+	w := newWorld(t)
+	first := w.run(t)
+	w.acquire(t, first)
+	w.end(t, first)
+	_, err := w.writer.UpdateLease(t.Context(), bindingID, 0, 1, func(l *binding.Lease) { l.ImageDigest = "sha256:another" })
+	must(t, err)
+	w.refused(t, w.run(t), fault.WorkerMismatch)
 }
 
 // lies makes the first instance lie.

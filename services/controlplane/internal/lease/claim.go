@@ -133,7 +133,7 @@ func notReady(ctx context.Context, err error, op string) error {
 	if ctx.Err() != nil {
 		return fault.From(ctx.Err(), op)
 	}
-	switch fault.CodeOf(err) { //nolint:exhaustive // everything else is an answer
+	switch fault.CodeOf(err) {
 	case fault.DependencyUnavailable, fault.DeadlineExceeded, fault.Cancelled:
 		return fault.Wrap(err, fault.SandboxNotReady, op)
 	default:

@@ -124,12 +124,21 @@ func (w *world) record(t *testing.T) binding.Record {
 	return r
 }
 
+// replace commits the next generation, as somebody else.
+func (w *world) replace(ctx context.Context) (binding.Record, error) {
+	r, err := w.store.Load(ctx, bindingID)
+	if err != nil {
+		return r, err
+	}
+	return w.Replace(ctx, r, "default")
+}
+
 // provider writes down what is claimed, and what was committed then.
 type provider struct {
 	*runstest.Provider
 	writer *binding.Writer
 	// before runs before each claim, with its place in the order.
-	before func(n int, c sandbox.Claim) error
+	before func(ctx context.Context, n int, c sandbox.Claim) error
 
 	mu       sync.Mutex
 	claims   []claimed
@@ -153,7 +162,7 @@ func (p *provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 	n := len(p.claims)
 	p.mu.Unlock()
 	if p.before != nil {
-		if err := p.before(n, c); err != nil {
+		if err := p.before(ctx, n, c); err != nil {
 			return sandbox.Instance{}, err
 		}
 	}

@@ -124,7 +124,7 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (Held, error) {
 // worthAnother tells failures of one sandbox from those that another one would
 // meet as well.
 func worthAnother(err error) bool {
-	switch fault.CodeOf(err) { //nolint:exhaustive // everything else is the same in another sandbox
+	switch fault.CodeOf(err) {
 	case fault.SandboxNotReady, fault.SandboxEvicted, fault.BindingConflict, fault.Unauthenticated:
 		return true
 	default:

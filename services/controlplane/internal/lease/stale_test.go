@@ -12,6 +12,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
@@ -29,6 +30,12 @@ func TestNothingHappensForARunThatIsOver(t *testing.T) {
 			t.Helper()
 			r := w.record(t)
 			must(t, w.writer.TakeOver(t.Context(), bindingID, r.Run.ID, owner, 0))
+		}, fault.StaleLease},
+		"another run is active": {func(t *testing.T, w *world) {
+			t.Helper()
+			r := w.record(t)
+			w.end(t, lease.Request{Envelope: fence.Envelope{RunID: r.Run.ID}})
+			w.run(t)
 		}, fault.StaleLease},
 		"cleared": {func(t *testing.T, w *world) {
 			t.Helper()
@@ -105,12 +112,11 @@ func TestAClaimThatNoRecordKnowsIsEnded(t *testing.T) {
 	w := newWorld(t)
 	req := w.run(t)
 	late := binding.ClaimName(bindingID, 1)
-	w.provider.before = func(n int, _ sandbox.Claim) error {
+	w.provider.before = func(ctx context.Context, n int, _ sandbox.Claim) error {
 		if n > 1 {
 			return nil
 		}
-		ctx := context.Background()
-		_, err := w.Replace(ctx, w.record(t), "default")
+		_, err := w.replace(ctx)
 		return errors.Join(err, w.provider.Provider.Release(ctx, late), w.writer.DropLease(ctx, bindingID, late))
 	}
 	_, err := w.Acquire(t.Context(), req)
@@ -135,11 +141,11 @@ func TestAClaimThatNoRecordKnowsIsEnded(t *testing.T) {
 func TestAClaimThatIsEndingIsLeftToItsConcluder(t *testing.T) {
 	w := newWorld(t)
 	req := w.run(t)
-	w.provider.before = func(n int, _ sandbox.Claim) error {
+	w.provider.before = func(ctx context.Context, n int, _ sandbox.Claim) error {
 		if n > 1 {
 			return nil
 		}
-		_, err := w.Replace(context.Background(), w.record(t), "default")
+		_, err := w.replace(ctx)
 		return err
 	}
 	w.refused(t, req, fault.StaleLease)
@@ -154,7 +160,7 @@ func TestReplacedWhileItIsBound(t *testing.T) {
 	w := newWorld(t)
 	req := w.run(t)
 	w.workers.bind = func(ctx context.Context, _ string) error {
-		_, err := w.Replace(ctx, w.record(t), "default")
+		_, err := w.replace(ctx)
 		return err
 	}
 	w.refused(t, req, fault.StaleLease)

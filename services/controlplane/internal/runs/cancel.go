@@ -79,11 +79,11 @@ func (s *Service) confirm(ctx context.Context, caller Caller, runID string) (Can
 	for {
 		changed, _ := s.hub.watch(runID)
 		rec, doc, err := s.find(ctx, caller, runID)
-		if ctx.Err() != nil {
-			return out, nil
-		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			return out, err
+		}
+		if ctx.Err() != nil {
+			return out, nil //nolint:nilerr // the wait is over: what was known last is the answer
 		}
 		if doc != nil {
 			return Cancelled{

@@ -104,7 +104,7 @@ func TestAFrameThatIsTooLargeIsABrokenProtocol(t *testing.T) {
 // A store that is away at the very end holds the run back; it makes nobody lost.
 func TestAStoreThatIsAwayAtTheEndChangesNoEnd(t *testing.T) {
 	store := &rpctest.Backend{Backend: bindingtest.NewMemory()}
-	s := newStack(t, func(s **runstest.Stack) runstest.Script {
+	s := newStack(t, func(**runstest.Stack) runstest.Script {
 		return func(ctx context.Context, p *runstest.Play) error {
 			if err := errors.Join(p.Emit(ctx, started()), p.Emit(ctx, event.Warning{Code: "note", Message: "on"})); err != nil {
 				return err

@@ -1,8 +1,10 @@
 package workerclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"connectrpc.com/connect/v2"
 
@@ -60,14 +62,23 @@ func (s stream) Next() (worker.Frame, error) {
 // Close ends the stream, also one that was not read to its end.
 func (s stream) Close() error { return s.s.Close() }
 
-// received tells a message that cannot be taken (too large, not protobuf) from a
-// connection that broke and from what the worker says.
+// received tells the three apart that an error can be: what cannot be taken (too
+// large, not protobuf), a connection that broke, and what the worker says. The
+// clean end of a stream is io.EOF and nothing else.
 func received(err error, op string) error {
+	if errors.Is(err, io.EOF) { // the network's own is unexpected
+		return io.EOF
+	}
 	var ce *connect.Error
-	if errors.As(err, &ce) && !ce.IsRemote() {
-		switch ce.Code() { //nolint:exhaustive // with every other code the connection broke
-		case connect.CodeResourceExhausted, connect.CodeInvalidArgument:
-			return fault.Wrap(err, fault.Protocol, op)
+	if !errors.As(err, &ce) || ce.IsRemote() {
+		return err
+	}
+	switch ce.Code() { //nolint:exhaustive // with every other code the connection broke, and it says so
+	case connect.CodeResourceExhausted, connect.CodeInvalidArgument:
+		return fault.Wrap(err, fault.Protocol, op)
+	case connect.CodeCanceled:
+		if !errors.Is(err, context.Canceled) { // reset by the other side
+			return fault.Wrap(err, fault.DependencyUnavailable, op)
 		}
 	}
 	return err

@@ -50,15 +50,14 @@ func (p *Provider) reserve(c sandbox.Claim) (*instance, error) {
 		return nil, fault.New(fault.SandboxCapacity, op)
 	}
 	uid := rand.Text()
-	starting, abort := context.WithCancel(p.life)
 	in := &instance{
 		Instance: sandbox.Instance{
 			ClaimName: c.Name, ClaimUID: rand.Text(), UID: uid, ID: identity.Sandbox(p.cfg.TrustDomain, uid), ImageDigest: p.digest,
 		},
-		abort: abort, release: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{}),
+		release: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{}),
 	}
 	p.instances[c.Name] = in
-	p.wg.Go(func() { p.live(starting, in, c.Harness) })
+	p.wg.Go(func() { p.live(p.life, in, c.Harness) })
 	return in, nil
 }
 

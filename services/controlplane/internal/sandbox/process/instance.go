@@ -25,7 +25,6 @@ type instance struct {
 	started chan struct{} // closed when the start is over
 	release chan struct{} // closed when somebody wants the end
 	gone    chan struct{} // closed when nothing is left
-	abort   context.CancelFunc
 
 	released bool // guarded by the provider's mutex, as is the closing of release
 }
@@ -36,7 +35,6 @@ func (in *instance) releaseLocked() {
 	if !in.released {
 		in.released = true
 		close(in.release)
-		in.abort()
 	}
 }
 
@@ -69,41 +67,47 @@ func (in *instance) runs() bool {
 }
 
 // live is an instance from its first moment until nothing is left of it. It is
-// the only one that starts, stops and cleans up.
-func (p *Provider) live(starting context.Context, in *instance, harness string) {
+// the only one that starts, stops and cleans up. ctx is the life of the provider.
+func (p *Provider) live(ctx context.Context, in *instance, harness string) {
 	defer close(in.gone)
 	defer p.forget(in)
-	defer in.abort()
-	in.err = p.start(starting, in, harness)
+	in.err = p.start(ctx, in, harness)
 	if in.err == nil {
 		close(in.started)
-		if err := p.untilEnd(in); err != nil {
+		if err := p.untilEnd(ctx, in); err != nil {
 			p.giveUp(in, err)
 			return
 		}
 	}
-	left := p.cleanUp(in)
+	left := p.cleanUp(ctx, in)
 	if in.err != nil {
 		close(in.started) // only now, so that a failed claim has left nothing
 	}
 	for wait := 100 * time.Millisecond; left != nil; wait = min(2*wait, cleanUpTimeout) {
-		p.cfg.Logger.WarnContext(p.life, "sandbox left something behind; trying again", "instance", in.UID, "error", left.Error())
+		p.cfg.Logger.WarnContext(ctx, "sandbox left something behind; trying again", "instance", in.UID, "error", left.Error())
 		select {
 		case <-time.After(wait):
 		case <-p.closing:
 			p.giveUp(in, left)
 			return
 		}
-		left = p.cleanUp(in)
+		left = p.cleanUp(ctx, in)
 	}
 }
 
 // start makes identity, workspace, log, listener and process. What it made
 // before it failed is left to cleanUp.
 func (p *Provider) start(ctx context.Context, in *instance, harness string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	making, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	workloadAPI, err := p.cfg.Identities.Register(ctx, in.UID)
+	p.wg.Go(func() { // a release ends a start that is under way
+		select {
+		case <-in.release:
+			cancel()
+		case <-making.Done():
+		}
+	})
+	workloadAPI, err := p.cfg.Identities.Register(making, in.UID)
 	if err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
@@ -111,13 +115,13 @@ func (p *Provider) start(ctx context.Context, in *instance, harness string) erro
 	if err != nil {
 		return fmt.Errorf("workspace: %w", err)
 	}
-	listener, address, err := loopback(ctx)
+	listener, address, err := loopback(making)
 	if err != nil {
 		return fmt.Errorf("listener: %w", err)
 	}
 	defer func() { _ = listener.Close() }() // the child has its own
 	if err := pruneLogs(p.cfg.LogDir, keptLogs, p.has); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "old logs of sandboxes cannot be removed", "error", err.Error())
+		p.cfg.Logger.WarnContext(making, "old logs of sandboxes cannot be removed", "error", err.Error())
 	}
 	log, err := openLog(p.cfg.LogDir, in.UID)
 	if err != nil {
@@ -128,7 +132,7 @@ func (p *Provider) start(ctx context.Context, in *instance, harness string) erro
 		"--harness", harness, "--workspace", workspace,
 	}, p.cfg.WorkerArgs...)
 	// The process lives for as long as the provider, not for as long as its start.
-	process, err := proc.Start(p.life, proc.Spec{ //nolint:contextcheck // see above
+	process, err := proc.Start(ctx, proc.Spec{
 		Path: p.cfg.WorkerPath, Args: args, Dir: workspace, Stderr: log, ExtraFiles: []*os.File{listener},
 	})
 	if err != nil {
@@ -141,7 +145,7 @@ func (p *Provider) start(ctx context.Context, in *instance, harness string) erro
 // untilEnd waits for the end of the process, or ends it when that is asked for.
 // An end that nobody asked for is told of. The error is that of a process which
 // cannot be ended, at the end of the provider.
-func (p *Provider) untilEnd(in *instance) error {
+func (p *Provider) untilEnd(ctx context.Context, in *instance) error {
 	select {
 	case <-in.process.Done():
 	case <-in.release:
@@ -152,7 +156,7 @@ func (p *Provider) untilEnd(in *instance) error {
 			break
 		}
 		// The kernel does not let go of it. The claim is not released before it does.
-		p.cfg.Logger.ErrorContext(p.life, "sandbox cannot be ended", "instance", in.UID, "error", err.Error())
+		p.cfg.Logger.ErrorContext(ctx, "sandbox cannot be ended", "instance", in.UID, "error", err.Error())
 		select {
 		case <-p.closing:
 			return err
@@ -160,7 +164,7 @@ func (p *Provider) untilEnd(in *instance) error {
 		}
 	}
 	if err := in.log.Close(); err != nil {
-		p.cfg.Logger.WarnContext(p.life, "log of a sandbox is not complete", "instance", in.UID, "error", err.Error())
+		p.cfg.Logger.WarnContext(ctx, "log of a sandbox is not complete", "instance", in.UID, "error", err.Error())
 	}
 	if p.asked(in) {
 		return nil
@@ -173,8 +177,8 @@ func (p *Provider) untilEnd(in *instance) error {
 }
 
 // cleanUp removes workspace and identity; it can be repeated.
-func (p *Provider) cleanUp(in *instance) error {
-	ctx, cancel := context.WithTimeout(p.life, cleanUpTimeout)
+func (p *Provider) cleanUp(ctx context.Context, in *instance) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanUpTimeout)
 	defer cancel()
 	workspace := p.workspaces.remove(in.UID)
 	if workspace != nil {

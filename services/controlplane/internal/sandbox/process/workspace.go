@@ -34,7 +34,7 @@ func openWorkspaces(dir string) (_ *workspaces, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a descriptor fits in an int
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s is used by another control plane (%w): give each a folder of its own", dir, err), lock.Close())
 	}
 	root, err := os.OpenRoot(dir)

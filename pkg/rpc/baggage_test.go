@@ -1,4 +1,4 @@
-package service_test
+package rpc_test
 
 import (
 	"context"
