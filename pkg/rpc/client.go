@@ -103,36 +103,47 @@ func authorizing(next connect.ClientFunc) connect.ClientFunc {
 func restoring(next connect.ClientFunc) connect.ClientFunc {
 	return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
 		stream, err := next(ctx, spec)
+		r := restorer{ctx: ctx, spec: spec}
 		if err != nil {
-			return nil, restore(err, spec.Procedure)
+			return nil, r.restore(err)
 		}
-		return &restoringStream{ClientStream: stream, procedure: spec.Procedure}, nil
+		return &restoringStream{ClientStream: stream, restorer: r}, nil
 	}
 }
 
 type restoringStream struct {
 	connect.ClientStream
-	procedure string
+	restorer
 }
 
-func (s *restoringStream) Send(msg any) error { return restore(s.ClientStream.Send(msg), s.procedure) }
+func (s *restoringStream) Send(msg any) error { return s.restore(s.ClientStream.Send(msg)) }
 
-func (s *restoringStream) Receive(msg any) error {
-	return restore(s.ClientStream.Receive(msg), s.procedure)
+func (s *restoringStream) Receive(msg any) error { return s.restore(s.ClientStream.Receive(msg)) }
+
+type restorer struct {
+	ctx  context.Context //nolint:containedctx // lives as long as the call, which has no other way to get it
+	spec connect.Spec
 }
 
-// restore leaves the clean end of a stream as it is.
-func restore(err error, procedure string) error {
+// restore leaves the clean end of a stream as it is: io.EOF. In a unary call
+// that is a connection which broke.
+func (r restorer) restore(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, io.EOF) && !isRPC(err) {
-		return err
+	if r.spec.StreamType != connect.StreamTypeUnary && errors.Is(err, io.EOF) {
+		return io.EOF
 	}
-	return fault.FromConnect(err, procedure)
+	f := fault.FromConnect(err, r.spec.Procedure)
+	if f.Code() == fault.Cancelled && r.ctx.Err() == nil && !answered(err) {
+		// The peer reset the stream; nobody here has cancelled anything.
+		return fault.Wrap(err, fault.DependencyUnavailable, r.spec.Procedure)
+	}
+	return f
 }
 
-func isRPC(err error) bool {
+// answered tells an error that a server meant from one of the transport.
+func answered(err error) bool {
 	var ce *connect.Error
-	return errors.As(err, &ce)
+	return errors.As(err, &ce) && len(ce.Details()) > 0
 }

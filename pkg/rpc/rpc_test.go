@@ -450,3 +450,74 @@ func (l *lockedBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// downloads sends what the test says and then ends as it says.
+type downloads struct {
+	filebrokerv1connect.UnimplementedFileBrokerServiceHandler
+	end func(context.Context) error
+}
+
+func (d downloads) Download(ctx context.Context, _ *filebrokerv1.DownloadRequest, st filebrokerv1connect.FileBrokerServiceDownloadServerStream) error {
+	if err := st.Send(&filebrokerv1.DownloadResponse{Chunk: []byte("x")}); err != nil {
+		return err
+	}
+	return d.end(ctx)
+}
+
+// A stream that ended is told apart from one that broke.
+func TestTheEndOfAStream(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  func(context.Context) error
+		want func(error) bool
+	}{
+		"clean":   {func(context.Context) error { return nil }, func(err error) bool { return err == io.EOF }}, //nolint:errorlint // it is that very error
+		"refused": {func(context.Context) error { return fault.New(fault.HandleExpired, "test") }, func(err error) bool { return fault.Is(err, fault.HandleExpired) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := rpctest.NewStand(t)
+			p := rpc.Policy{Callers: callers(), Audience: capability.FileBroker, Fence: rpc.RunFence}
+			srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
+				filebrokerv1connect.FileBrokerServiceUploadProcedure: p, filebrokerv1connect.FileBrokerServiceDownloadProcedure: p,
+				filebrokerv1connect.FileBrokerServicePutObjectProcedure: p, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: p,
+			})
+			filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), downloads{end: tc.end})
+			h, err := srv.Handler()
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := rpctest.ServiceID("filebroker")
+			c := s.Dial(t, s.Serve(t, rpctest.Service{Handler: h, ID: id, Allow: callers()}), id, rpctest.SandboxID())
+			st, err := filebrokerv1connect.NewFileBrokerServiceClient(c.RPC).Download(rpc.WithToken(t.Context(), token(s, capability.FileBroker)),
+				&filebrokerv1.DownloadRequest{Envelope: s.Envelope().Proto(), Handle: "h"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.Receive(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.Receive(); !tc.want(err) {
+				t.Errorf("the stream ended with %v", err)
+			}
+		})
+	}
+}
+
+// A peer that resets a stream has not been cancelled by anybody here, and a
+// unary call whose connection broke did not end cleanly.
+func TestABrokenConnectionIsNotAnAnswer(t *testing.T) {
+	s := rpctest.NewStand(t)
+	id := rpctest.ServiceID("filebroker")
+	breaks := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	c := s.Dial(t, s.Serve(t, rpctest.Service{Handler: breaks, ID: id, Allow: callers()}), id, rpctest.SandboxID())
+	_, err := memoryv1connect.NewMemoryServiceClient(c.RPC).Put(t.Context(), put(s.Envelope()))
+	if !fault.Is(err, fault.DependencyUnavailable) && !fault.Is(err, fault.Internal) {
+		t.Errorf("unary: %v", err)
+	}
+	st, err := filebrokerv1connect.NewFileBrokerServiceClient(c.RPC).Download(t.Context(), &filebrokerv1.DownloadRequest{Envelope: s.Envelope().Proto(), Handle: "h"})
+	if err == nil {
+		_, err = st.Receive()
+	}
+	if err == nil || errors.Is(err, io.EOF) && fault.CodeOf(err) == "" || fault.Is(err, fault.Cancelled) {
+		t.Errorf("stream: %v", err)
+	}
+}

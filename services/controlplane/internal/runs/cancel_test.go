@@ -156,7 +156,7 @@ func TestAReaderThatMayNotFallBehindIsTold(t *testing.T) {
 	seen := 0
 	err := s.Runs.Follow(t.Context(), runstest.Caller(), r.RunID, runs.FollowOptions{MaxBehind: 64}, func(uint64, json.RawMessage) error {
 		seen++
-		waitOneSweep(t)
+		injectDelay(t)
 		return nil
 	})
 	if !errors.Is(err, runs.ErrBehind) {

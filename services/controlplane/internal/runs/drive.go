@@ -55,6 +55,13 @@ func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartReques
 		},
 		log: newJournal(s, rec.ID, rec.Identity.ConversationID, run.ID),
 	}
+	s.drainingMu.Lock()
+	defer s.drainingMu.Unlock()
+	if s.draining { // another replica, or the next start of this one, concludes it
+		cancel()
+		s.hub.done(run.ID)
+		return
+	}
 	s.drivers.Go(func() {
 		defer s.hub.done(run.ID)
 		defer cancel()

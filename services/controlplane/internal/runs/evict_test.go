@@ -136,7 +136,7 @@ func TestARunWhoseOwnerBeatsIsLeftAlone(t *testing.T) {
 		if err := s.Writer.Beat(t.Context(), g, "cp-alive"); err != nil {
 			t.Fatalf("the owner cannot beat: %v", err)
 		}
-		waitOneSweep(t)
+		injectDelay(t)
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -144,8 +144,9 @@ func TestARunWhoseOwnerBeatsIsLeftAlone(t *testing.T) {
 	}
 }
 
-// waitOneSweep lets the reconciler look once; it is paced by its own ticker.
-func waitOneSweep(t *testing.T) {
+// injectDelay makes a store, a reader or an owner slow by about one sweep of the
+// reconciler. Nothing is waited for with it.
+func injectDelay(t *testing.T) {
 	t.Helper()
 	timer := time.NewTimer(20 * time.Millisecond)
 	defer timer.Stop()

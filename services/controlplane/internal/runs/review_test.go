@@ -70,9 +70,9 @@ func TestAStartWhoseReplyIsSlowIsNotTakenOver(t *testing.T) {
 	s := newStack(t, say("hello"), runstest.Options{Backend: store})
 	store.AfterWrite(func(err error) error {
 		if slow.CompareAndSwap(true, false) {
-			waitOneSweep(t)
-			waitOneSweep(t)
-			waitOneSweep(t)
+			injectDelay(t)
+			injectDelay(t)
+			injectDelay(t)
 		}
 		return err
 	})
@@ -111,8 +111,8 @@ func TestAStoreThatIsAwayAtTheEndChangesNoEnd(t *testing.T) {
 			}
 			store.RefuseWrites(errors.New("away"))
 			go func() { // the store comes back by itself
-				waitOneSweep(t)
-				waitOneSweep(t)
+				injectDelay(t)
+				injectDelay(t)
 				store.RefuseWrites(nil)
 			}()
 			return p.Emit(ctx, event.RunError{Code: string(fault.ModelFailed), Message: fault.ModelFailed.Message(), SideEffectStatus: event.SideEffectsNone})

@@ -85,7 +85,10 @@ type Service struct {
 	cfg     Config
 	hub     *hub
 	drivers sync.WaitGroup
-	late    metric.Int64Counter
+	// draining is set before drivers is waited for; nothing is driven after that.
+	draining   bool
+	drainingMu sync.Mutex
+	late       metric.Int64Counter
 	// stop ends all drivers; their runs are cancelled with reason shutdown.
 	stop     context.Context //nolint:containedctx // the life of the service, which outlives every request
 	stopNow  context.CancelFunc
@@ -113,6 +116,9 @@ func New(cfg Config) (*Service, error) {
 func (s *Service) Run(ctx context.Context) error {
 	defer s.stopNow()
 	s.reconcile(ctx)
+	s.drainingMu.Lock()
+	s.draining = true
+	s.drainingMu.Unlock()
 	s.stopNow()
 	done := make(chan struct{})
 	go func() {

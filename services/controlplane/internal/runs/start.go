@@ -44,6 +44,9 @@ const startAttempts = 20
 // Errors: not_found (agent), already_running, idempotency_conflict,
 // dependency_unavailable.
 func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (Started, error) {
+	if s.stop.Err() != nil {
+		return Started{}, fault.New(fault.DependencyUnavailable, "runs.Start", fault.RetryAfter(time.Second))
+	}
 	agent, ok := s.cfg.Agents.Get(req.AgentID)
 	if !ok {
 		return Started{}, fault.New(fault.NotFound, "runs.Start", fault.Detail("agent_id: unknown"))
