@@ -53,7 +53,9 @@ func binary(t *testing.T) string {
 		if built.folder, built.err = os.MkdirTemp("", "worker-test-"); built.err != nil { //nolint:usetesting // it serves all tests
 			return
 		}
-		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-o", built.folder, "cofferdam.dev/services/worker/cmd/worker").CombinedOutput()
+		build := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-buildvcs=false", "-o", built.folder, "cofferdam.dev/services/worker/cmd/worker")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does, so that most of it is there already
+		out, err := build.CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
