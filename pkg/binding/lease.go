@@ -18,12 +18,23 @@ import (
 // whoever wrote it. Faults: stale_lease when the record has moved on otherwise,
 // not_found, capacity when MaxEnding wait to be concluded.
 func (w *Writer) Replace(ctx context.Context, bindingID string, epoch, generation uint32, claimName func(generation uint32) string, profile string) (Record, error) {
-	const op = "binding.Replace"
+	return w.replaceWhere(ctx, "binding.Replace", bindingID, Filter{Epoch: &epoch, Generation: &generation}, claimName, profile)
+}
+
+// ReplaceIdle is Replace where no run is active: the write asks, so that a run
+// which started since the record was read keeps its sandbox. Faults: as Replace,
+// and stale_lease while a run is active.
+func (w *Writer) ReplaceIdle(ctx context.Context, bindingID string, epoch, generation uint32, claimName func(generation uint32) string, profile string) (Record, error) {
+	none := ""
+	return w.replaceWhere(ctx, "binding.ReplaceIdle", bindingID, Filter{Epoch: &epoch, Generation: &generation, RunID: &none}, claimName, profile)
+}
+
+func (w *Writer) replaceWhere(ctx context.Context, op, bindingID string, f Filter, claimName func(generation uint32) string, profile string) (Record, error) {
+	epoch, generation := *f.Epoch, *f.Generation
 	if claimName == nil || generation == math.MaxUint32 {
 		return Record{}, misuse(op, "a lease needs a claim name and a generation")
 	}
 	lease := Lease{ClaimName: claimName(generation + 1), Profile: profile, State: LeaseClaiming}
-	f := Filter{Epoch: &epoch, Generation: &generation}
 	r, err := w.update(ctx, bindingID, f, func(r *Record) error { return r.replace(lease) })
 	if errors.Is(err, ErrFenced) {
 		r, err = w.standing(ctx, bindingID, func(r Record) bool {

@@ -66,7 +66,7 @@ type Record struct {
 	// Revision rises at boundaries only: start, end, replace, clear, resume,
 	// agent change.
 	Revision uint64 `json:"revision"`
-	// UpdatedAt is for people; nothing is decided by it.
+	// UpdatedAt is a hint of how long nothing has happened. No write is decided by it.
 	UpdatedAt time.Time `json:"updated_at"`
 }
 

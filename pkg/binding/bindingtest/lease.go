@@ -199,3 +199,14 @@ func clearOnce(x *world) {
 		x.Fatal("cleared twice")
 	}
 }
+
+// replaceIdle: the record was read without a run, and one has started since.
+func replaceIdle(x *world) {
+	id, _ := x.boundRunning()
+	before := x.load(id)
+	_, err := x.w.ReplaceIdle(x.ctx, id, before.Epoch, before.Generation, func(g uint32) string { return binding.ClaimName(id, g) }, "p")
+	x.wantFault(err, fault.StaleLease)
+	if now := x.load(id); now.Generation != before.Generation || now.Run == nil || now.Run.ID != before.Run.ID || len(now.Ending) != 0 {
+		x.Fatalf("%+v", now)
+	}
+}

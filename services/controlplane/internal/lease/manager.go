@@ -190,6 +190,12 @@ func (m *Manager) Replace(ctx context.Context, rec binding.Record, profile strin
 		func(g uint32) string { return binding.ClaimName(rec.ID, g) }, profile)
 }
 
+// ReplaceIdle is Replace where no run is active, which the write itself asks.
+func (m *Manager) ReplaceIdle(ctx context.Context, rec binding.Record, profile string) (binding.Record, error) {
+	return m.cfg.Writer.ReplaceIdle(ctx, rec.ID, rec.Epoch, rec.Generation,
+		func(g uint32) string { return binding.ClaimName(rec.ID, g) }, profile)
+}
+
 // Lifecycle gets the capability for cancel, interrupt and shutdown of the
 // worker in an instance: for harness-worker and without a run.
 func (m *Manager) Lifecycle(ctx context.Context, env fence.Envelope, instanceUID string) (worker.Token, error) {

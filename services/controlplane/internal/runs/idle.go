@@ -34,9 +34,10 @@ func (s *Service) giveBack(ctx context.Context) {
 }
 
 // replaceIdle commits the next generation of a record without a run, and gives
-// the old sandbox back.
+// the old sandbox back. A run that has started since the record was read keeps
+// its sandbox: the write asks for none.
 func (s *Service) replaceIdle(ctx context.Context, rec binding.Record) {
-	next, err := s.cfg.Leases.Replace(ctx, rec, rec.Lease.Profile)
+	next, err := s.cfg.Leases.ReplaceIdle(ctx, rec, rec.Lease.Profile)
 	if err != nil {
 		if !errors.Is(err, binding.ErrFenced) && ctx.Err() == nil {
 			s.cfg.Logger.WarnContext(ctx, "lease could not be replaced yet", "error", err.Error())

@@ -19,6 +19,8 @@ type Files interface {
 type Leases interface {
 	Acquire(ctx context.Context, req lease.Request) (lease.Held, error)
 	Replace(ctx context.Context, rec binding.Record, profile string) (binding.Record, error)
+	// ReplaceIdle replaces only where no run is active.
+	ReplaceIdle(ctx context.Context, rec binding.Record, profile string) (binding.Record, error)
 	Lifecycle(ctx context.Context, env fence.Envelope, instanceUID string) (worker.Token, error)
 }
 
