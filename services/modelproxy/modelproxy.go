@@ -18,7 +18,7 @@ import (
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
-	"cofferdam.dev/services/modelproxy/internal/demomodel"
+	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 	"cofferdam.dev/services/modelproxy/internal/rpc"
 )

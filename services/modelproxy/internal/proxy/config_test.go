@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"cofferdam.dev/services/modelproxy/internal/demomodel"
+	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 )
 

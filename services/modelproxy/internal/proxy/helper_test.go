@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"cofferdam.dev/services/modelproxy/internal/demomodel"
+	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 )
 

@@ -77,6 +77,7 @@ func (c *Connector) Connect(env fence.Envelope, tokens []session.Token, point se
 				CheckRedirect: c.model.CheckRedirect,
 			},
 			BaseURL: c.endpoints.ModelProxy.BaseURL() + "/v1/",
+			RootURL: c.endpoints.ModelProxy.BaseURL() + "/",
 			Alias:   c.endpoints.ModelAlias,
 		},
 		Tools:  toolCaller{a, c.tools},

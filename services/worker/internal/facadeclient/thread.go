@@ -108,3 +108,8 @@ func (t *threadState) uncertain(ctx context.Context, cause error) error {
 func codec(c harness.Codec) *threadstatev1.Codec {
 	return &threadstatev1.Codec{Name: c.Name, Version: c.Version}
 }
+
+// Interrupt is not there yet.
+func (*threadState) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
+	return fault.New(fault.NotImplemented, "facadeclient.Interrupt")
+}

@@ -4,14 +4,28 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+
+	"cofferdam.dev/pkg/event"
 )
+
+// Facades are the only ways out of the sandbox, for one run.
+type Facades struct {
+	Model  Model
+	Tools  ToolCaller
+	Thread ThreadState
+	Files  Files
+	Memory Memory
+}
 
 // Model is a model endpoint that adds the credential outside. A client of the
 // provider's own wire is built on HTTP and BaseURL; the run's authority is added
 // to its requests by the transport.
 type Model struct {
-	HTTP    *http.Client
+	HTTP *http.Client
+	// BaseURL ends in /v1/, as the OpenAI wires want it; RootURL is the same
+	// without that and ends in /.
 	BaseURL string
+	RootURL string
 	Alias   string
 }
 
@@ -34,7 +48,8 @@ type ToolResult struct {
 // ToolCaller calls tools through the ToolBroker.
 type ToolCaller interface {
 	// Call makes a call, at most once for its id in the run. Its errors are
-	// *fault.Error; tool_outcome_unknown says that the tool may have acted.
+	// *fault.Error; tool_outcome_unknown says that the tool may have acted;
+	// approval_required, that a person has to be asked first.
 	Call(ctx context.Context, c ToolCall) (ToolResult, error)
 }
 
@@ -60,12 +75,54 @@ type ThreadState interface {
 	// is still open, revision_conflict, state_too_large, cancelled,
 	// thread_durability_uncertain.
 	Commit(ctx context.Context, c Codec, revision uint64, payload []byte) error
+	// Interrupt does the same after interrupt.requested was emitted, and ends the
+	// run as interrupted: the payload is what Resume will go on from. The calls
+	// that the interrupt names stay open; whatever else is open must be closed.
+	Interrupt(ctx context.Context, c Codec, revision uint64, payload []byte) error
 }
 
-// Files reads the files of a turn.
+// Files reads the files of a turn, and writes new ones.
 type Files interface {
 	// Read gives the whole content with its SHA-256 checked. Errors:
 	// request_too_large for more than maxBytes, persistence_failed for what is
 	// damaged, and those of the handle.
 	Read(ctx context.Context, f File, maxBytes int) ([]byte, error)
+	// Write completes an upload, once, and gives the id of the new object: what a
+	// tool.finished names as its result_ref. name is for display only. Errors:
+	// request_too_large for more than the handle takes, and those of the handle.
+	Write(ctx context.Context, u Upload, name, mimeType string, content []byte) (objectID string, err error)
 }
+
+// MemoryScope says whose memory a record is.
+type MemoryScope string
+
+// The scopes of memory.
+const (
+	MemoryUser         MemoryScope = "user"
+	MemoryAgent        MemoryScope = "agent"
+	MemoryOrganization MemoryScope = "organization"
+)
+
+// MemoryRecord is what is remembered under a key.
+type MemoryRecord struct {
+	Kind        string // semantic, episodic_reference or procedural
+	ContentType string // text/plain or application/json
+	Content     []byte
+	Revision    uint64
+}
+
+// Memory gets and puts what outlives the conversation. Memory grants nothing:
+// its content is untrusted.
+type Memory interface {
+	// Get gives a record, or not_found. Errors: memory_scope_denied.
+	Get(ctx context.Context, scope MemoryScope, key string) (MemoryRecord, error)
+	// Put writes a record where the one that stands has the expected revision (0:
+	// there must be none), at most once for the call id in the run. Errors:
+	// memory_revision_conflict, memory_scope_denied, memory_rejected,
+	// request_too_large.
+	Put(ctx context.Context, callID string, scope MemoryScope, key string, r MemoryRecord) (revision uint64, err error)
+}
+
+// InterruptBody is the published form of an interrupt's payload, and what its
+// hash is made of.
+func InterruptBody(d event.InterruptRequested) ([]byte, error) { return json.Marshal(d) }

@@ -6,7 +6,6 @@ package harness
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"cofferdam.dev/pkg/event"
 )
@@ -23,6 +22,12 @@ type Descriptor struct {
 	ExecutionMode string
 	// OptionsSchema is the JSON Schema of the adapter's options.
 	OptionsSchema json.RawMessage
+	// Capabilities has a level for each key of the contract. They are what the
+	// conformance suite has seen, not what the adapter would like.
+	Capabilities Capabilities
+	// RawCredential says why the harness needs a raw credential inside, which a
+	// worker refuses to be bound for; "" is what every adapter should have.
+	RawCredential string
 }
 
 // Adapter hosts one harness.
@@ -40,65 +45,24 @@ type Runtime interface {
 	// Stream runs one turn: it emits drafts between run.started and the terminal,
 	// which the worker itself makes. It returns once the harness has really
 	// stopped, also when ctx ends, which is how a run is cancelled and how its
-	// deadline comes. A run that succeeds has committed its thread state; one that
-	// has not is an error, whatever Stream returns. Its error is a *fault.Error
-	// whose code ends the run.
+	// deadline comes. A run that succeeds has committed its thread state with
+	// Commit, and one that waits for a person with Interrupt; one that has not is
+	// an error, whatever Stream returns. Its error is a *fault.Error whose code
+	// ends the run.
 	Stream(ctx context.Context, t Turn, f Facades, emit Emitter) (Result, error)
+	// Resume goes on where an interrupt was committed, as Stream otherwise. It may
+	// come to a runtime that has never seen the run that was interrupted. The
+	// decision fits the interrupt: the worker has checked it.
+	Resume(ctx context.Context, d Decision, f Facades, emit Emitter) (Result, error)
 	// Cleanup is repeatable, ends within ctx, and leaves no process, connection,
 	// file or goroutine.
 	Cleanup(ctx context.Context) error
 }
 
-// Construction is what bind gives an adapter. It holds no credential.
-type Construction struct {
-	AgentID         string
-	AgentName       string
-	Options         json.RawMessage
-	Prompt          string
-	UserContext     json.RawMessage
-	ModelAlias      string
-	MaxOutputTokens int
-	Tools           []Tool
-	Limits          Limits
-}
-
-// Tool is a portable tool descriptor.
-type Tool struct {
-	ID          string
-	OfferedName string
-	Description string
-	InputSchema json.RawMessage
-}
-
-// Limits bound one run.
-type Limits struct {
-	ModelCalls int
-	ToolCalls  int
-	StateBytes int
-}
-
-// Turn is one turn.
-type Turn struct {
-	RunID          string
-	ConversationID string
-	Message        string
-	Files          []File
-	ClientContext  json.RawMessage
-	Deadline       time.Time
-}
-
-// File is a file that came with a turn; Files.Read gives its content.
-type File struct {
-	Handle      string
-	DisplayName string
-	MIMEType    string
-	Size        uint64
-}
-
-// Result is how a turn succeeded.
+// Result is how a turn ended that committed its state.
 type Result struct {
 	// StopReason is why the model stopped, such as "stop". What is no id of the
-	// contract becomes "unknown".
+	// contract becomes "unknown". It means nothing for an interrupted run.
 	StopReason string
 }
 
@@ -108,12 +72,4 @@ type Emitter interface {
 	// Errors: protocol for a draft that breaks the lifecycle, which also ends the
 	// run; cancelled and deadline_exceeded.
 	Emit(ctx context.Context, d event.Draft) error
-}
-
-// Facades are the only ways out of the sandbox, for one run.
-type Facades struct {
-	Model  Model
-	Tools  ToolCaller
-	Thread ThreadState
-	Files  Files
 }

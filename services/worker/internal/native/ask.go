@@ -48,8 +48,8 @@ func (t *turn) params() openai.ChatCompletionNewParams {
 		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
 		Tools:         t.offered,
 	}
-	if t.construction.MaxOutputTokens > 0 {
-		p.MaxCompletionTokens = openai.Int(int64(t.construction.MaxOutputTokens))
+	if t.construction.Model.MaxOutputTokens > 0 {
+		p.MaxCompletionTokens = openai.Int(int64(t.construction.Model.MaxOutputTokens))
 	}
 	if t.options.Temperature != nil {
 		p.Temperature = openai.Float(*t.options.Temperature)

@@ -44,7 +44,7 @@ func newStand(t *testing.T, change ...func(*harness.Construction)) *stand {
 		Adapter: New(), ImageDigest: "sha256:x", BootNonce: "n", Logger: slog.New(slog.DiscardHandler),
 	})
 	c := harness.Construction{
-		AgentID: "agent", Prompt: "be brief", ModelAlias: "main", MaxOutputTokens: 100, Options: json.RawMessage(`{"temperature":0.5}`),
+		AgentID: "agent", Prompt: "be brief", Model: harness.ModelConfig{Alias: "main", Wire: harness.WireOpenAIChat, MaxOutputTokens: 100}, Options: json.RawMessage(`{"temperature":0.5}`),
 		Tools: []harness.Tool{
 			{ID: "fs.read_file", OfferedName: "fs_read_file", Description: "Reads.", InputSchema: json.RawMessage(`{"type":"object","maximum":9007199254740993}`)},
 			{ID: "fs.list", OfferedName: "fs_list", InputSchema: json.RawMessage(`{"type":"object"}`)},
@@ -432,4 +432,12 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (runThread) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
+	return fault.New(fault.NotImplemented, "test")
+}
+
+func (files) Write(context.Context, harness.Upload, string, string, []byte) (string, error) {
+	return "", fault.New(fault.NotImplemented, "test")
 }

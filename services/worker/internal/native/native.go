@@ -105,3 +105,8 @@ type runtime struct {
 
 // Cleanup has nothing to leave behind: connections belong to the facades.
 func (*runtime) Cleanup(context.Context) error { return nil }
+
+// Resume is not there yet.
+func (*runtime) Resume(context.Context, harness.Decision, harness.Facades, harness.Emitter) (harness.Result, error) {
+	return harness.Result{}, fault.New(fault.NotImplemented, "native.Resume")
+}

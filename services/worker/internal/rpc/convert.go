@@ -75,8 +75,10 @@ func checkTools(tools []harness.Tool) error {
 func construction(req *workerv1.BindRequest) harness.Construction {
 	c := harness.Construction{
 		AgentID: req.GetAgent().GetAgentId(), AgentName: req.GetAgent().GetName(), Options: req.GetAgent().GetHarnessOptions(),
-		Prompt: req.GetPrompt(), UserContext: req.GetUserContext(), ModelAlias: req.GetModel().GetAlias(),
-		MaxOutputTokens: int(req.GetModel().GetMaxOutputTokens()),
+		Prompt: req.GetPrompt(), UserContext: req.GetUserContext(), Model: modelOf(req.GetModel()),
+		Interrupts: harness.InterruptPolicy{
+			FormInput: req.GetInterrupts().GetFormInput(), ToolApproval: req.GetInterrupts().GetToolApproval(),
+		},
 		Limits: harness.Limits{
 			ModelCalls: int(req.GetLimits().GetMaxModelCalls()), ToolCalls: int(req.GetLimits().GetMaxToolCalls()),
 			StateBytes: int(req.GetLimits().GetMaxStateBytes()),
@@ -85,9 +87,24 @@ func construction(req *workerv1.BindRequest) harness.Construction {
 	for _, t := range req.GetTools() {
 		c.Tools = append(c.Tools, harness.Tool{
 			ID: t.GetToolId(), OfferedName: t.GetOfferedName(), Description: t.GetDescription(), InputSchema: t.GetInputSchema(),
+			ApprovalRequired: t.GetApprovalRequired(), ReadOnly: t.GetReadOnly(),
 		})
 	}
+	for _, s := range req.GetMemoryScopes() {
+		c.MemoryScopes = append(c.MemoryScopes, harness.MemoryScope(s))
+	}
 	return c
+}
+
+func modelOf(m *workerv1.Model) harness.ModelConfig {
+	wire := harness.Wire(m.GetWire())
+	if wire == "" {
+		wire = harness.WireOpenAIChat
+	}
+	return harness.ModelConfig{
+		Alias: m.GetAlias(), Wire: wire, MaxOutputTokens: int(m.GetMaxOutputTokens()), ContextTokens: int(m.GetContextTokens()),
+		Images: m.GetImages(), Documents: m.GetDocuments(),
+	}
 }
 
 func bindDigest(req *workerv1.BindRequest) ([sha256.Size]byte, error) {
@@ -169,6 +186,9 @@ func turnOf(req *workerv1.StartRunRequest, env fence.Envelope) (harness.Turn, er
 	t := harness.Turn{
 		RunID: env.RunID, ConversationID: in.GetConversationId(), Message: in.GetMessage(),
 		ClientContext: in.GetClientContext(), Deadline: env.Deadline,
+	}
+	for _, u := range in.GetUploads() {
+		t.Uploads = append(t.Uploads, harness.Upload{Handle: u.GetHandle(), MaxBytes: u.GetMaxBytes()})
 	}
 	for _, f := range in.GetFiles() {
 		t.Files = append(t.Files, harness.File{Handle: f.GetHandle(), DisplayName: f.GetDisplayName(), MIMEType: f.GetMimeType(), Size: f.GetSize()})

@@ -287,3 +287,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
+
+func (a *scripted) Resume(context.Context, harness.Decision, harness.Facades, harness.Emitter) (harness.Result, error) {
+	return harness.Result{}, fault.New(fault.NotImplemented, "test")
+}

@@ -301,3 +301,11 @@ func types(events []event.Event) string {
 	}
 	return out
 }
+
+func (a *adapter) Resume(context.Context, harness.Decision, harness.Facades, harness.Emitter) (harness.Result, error) {
+	return harness.Result{}, fault.New(fault.NotImplemented, "test")
+}
+
+func (*thread) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
+	return fault.New(fault.NotImplemented, "test")
+}

@@ -323,7 +323,9 @@ type CommitHeadRequest struct {
 	SnapshotRef      string `protobuf:"bytes,4,opt,name=snapshot_ref,json=snapshotRef,proto3" json:"snapshot_ref,omitempty"`
 	// Sequence of the last event that the head covers. The commit waits, within
 	// the deadline, until the log holds it.
-	LastSequence  uint64 `protobuf:"varint,5,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	LastSequence uint64 `protobuf:"varint,5,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// The interrupt that the run ends with; absent where it ends as success.
+	Interrupt     *PendingInterrupt `protobuf:"bytes,6,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,12 +395,73 @@ func (x *CommitHeadRequest) GetLastSequence() uint64 {
 	return 0
 }
 
+func (x *CommitHeadRequest) GetInterrupt() *PendingInterrupt {
+	if x != nil {
+		return x.Interrupt
+	}
+	return nil
+}
+
+// PendingInterrupt is committed with the head. Its revision becomes the head's.
+type PendingInterrupt struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	InterruptId string                 `protobuf:"bytes,1,opt,name=interrupt_id,json=interruptId,proto3" json:"interrupt_id,omitempty"`
+	// SHA-256 of the payload of interrupt.requested in its published form.
+	Sha256        []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingInterrupt) Reset() {
+	*x = PendingInterrupt{}
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingInterrupt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingInterrupt) ProtoMessage() {}
+
+func (x *PendingInterrupt) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingInterrupt.ProtoReflect.Descriptor instead.
+func (*PendingInterrupt) Descriptor() ([]byte, []int) {
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PendingInterrupt) GetInterruptId() string {
+	if x != nil {
+		return x.InterruptId
+	}
+	return ""
+}
+
+func (x *PendingInterrupt) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
 // CommitHeadResponse is the head that was committed.
 type CommitHeadResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// How the run ends, as committed: "success", or a cancel that was decided
-	// before.
+	// How the run ends, as committed: "success", "interrupted", or a cancel that
+	// was decided before.
 	End           string `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -406,7 +469,7 @@ type CommitHeadResponse struct {
 
 func (x *CommitHeadResponse) Reset() {
 	*x = CommitHeadResponse{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +481,7 @@ func (x *CommitHeadResponse) String() string {
 func (*CommitHeadResponse) ProtoMessage() {}
 
 func (x *CommitHeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +494,7 @@ func (x *CommitHeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitHeadResponse.ProtoReflect.Descriptor instead.
 func (*CommitHeadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{6}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CommitHeadResponse) GetRevision() uint64 {
@@ -458,7 +521,7 @@ type MarkUncertainRequest struct {
 
 func (x *MarkUncertainRequest) Reset() {
 	*x = MarkUncertainRequest{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +533,7 @@ func (x *MarkUncertainRequest) String() string {
 func (*MarkUncertainRequest) ProtoMessage() {}
 
 func (x *MarkUncertainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +546,7 @@ func (x *MarkUncertainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkUncertainRequest.ProtoReflect.Descriptor instead.
 func (*MarkUncertainRequest) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{7}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MarkUncertainRequest) GetEnvelope() *v1.Envelope {
@@ -503,7 +566,7 @@ type MarkUncertainResponse struct {
 
 func (x *MarkUncertainResponse) Reset() {
 	*x = MarkUncertainResponse{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +578,7 @@ func (x *MarkUncertainResponse) String() string {
 func (*MarkUncertainResponse) ProtoMessage() {}
 
 func (x *MarkUncertainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +591,7 @@ func (x *MarkUncertainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkUncertainResponse.ProtoReflect.Descriptor instead.
 func (*MarkUncertainResponse) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{8}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MarkUncertainResponse) GetEnd() string {
@@ -560,13 +623,17 @@ const file_harness_threadstate_v1_threadstate_proto_rawDesc = "" +
 	"\apayload\x18\x03 \x01(\fB\v\xbaH\bz\x06\x10\x01\x18\x80\x80@R\apayload\x12\x1f\n" +
 	"\x06sha256\x18\x04 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\":\n" +
 	"\x15WriteSnapshotResponse\x12!\n" +
-	"\fsnapshot_ref\x18\x01 \x01(\tR\vsnapshotRef\"\xa6\x02\n" +
+	"\fsnapshot_ref\x18\x01 \x01(\tR\vsnapshotRef\"\xee\x02\n" +
 	"\x11CommitHeadRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12;\n" +
 	"\x05codec\x18\x02 \x01(\v2\x1d.harness.threadstate.v1.CodecB\x06\xbaH\x03\xc8\x01\x01R\x05codec\x12+\n" +
 	"\x11expected_revision\x18\x03 \x01(\x04R\x10expectedRevision\x12B\n" +
 	"\fsnapshot_ref\x18\x04 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\vsnapshotRef\x12#\n" +
-	"\rlast_sequence\x18\x05 \x01(\x04R\flastSequence\"B\n" +
+	"\rlast_sequence\x18\x05 \x01(\x04R\flastSequence\x12F\n" +
+	"\tinterrupt\x18\x06 \x01(\v2(.harness.threadstate.v1.PendingInterruptR\tinterrupt\"w\n" +
+	"\x10PendingInterrupt\x12B\n" +
+	"\finterrupt_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\vinterruptId\x12\x1f\n" +
+	"\x06sha256\x18\x02 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\"B\n" +
 	"\x12CommitHeadResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\tR\x03end\"V\n" +
@@ -593,7 +660,7 @@ func file_harness_threadstate_v1_threadstate_proto_rawDescGZIP() []byte {
 	return file_harness_threadstate_v1_threadstate_proto_rawDescData
 }
 
-var file_harness_threadstate_v1_threadstate_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_harness_threadstate_v1_threadstate_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_harness_threadstate_v1_threadstate_proto_goTypes = []any{
 	(*Codec)(nil),                 // 0: harness.threadstate.v1.Codec
 	(*LoadHeadRequest)(nil),       // 1: harness.threadstate.v1.LoadHeadRequest
@@ -601,32 +668,34 @@ var file_harness_threadstate_v1_threadstate_proto_goTypes = []any{
 	(*WriteSnapshotRequest)(nil),  // 3: harness.threadstate.v1.WriteSnapshotRequest
 	(*WriteSnapshotResponse)(nil), // 4: harness.threadstate.v1.WriteSnapshotResponse
 	(*CommitHeadRequest)(nil),     // 5: harness.threadstate.v1.CommitHeadRequest
-	(*CommitHeadResponse)(nil),    // 6: harness.threadstate.v1.CommitHeadResponse
-	(*MarkUncertainRequest)(nil),  // 7: harness.threadstate.v1.MarkUncertainRequest
-	(*MarkUncertainResponse)(nil), // 8: harness.threadstate.v1.MarkUncertainResponse
-	(*v1.Envelope)(nil),           // 9: harness.fence.v1.Envelope
+	(*PendingInterrupt)(nil),      // 6: harness.threadstate.v1.PendingInterrupt
+	(*CommitHeadResponse)(nil),    // 7: harness.threadstate.v1.CommitHeadResponse
+	(*MarkUncertainRequest)(nil),  // 8: harness.threadstate.v1.MarkUncertainRequest
+	(*MarkUncertainResponse)(nil), // 9: harness.threadstate.v1.MarkUncertainResponse
+	(*v1.Envelope)(nil),           // 10: harness.fence.v1.Envelope
 }
 var file_harness_threadstate_v1_threadstate_proto_depIdxs = []int32{
-	9,  // 0: harness.threadstate.v1.LoadHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	10, // 0: harness.threadstate.v1.LoadHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
 	0,  // 1: harness.threadstate.v1.LoadHeadRequest.codec:type_name -> harness.threadstate.v1.Codec
-	9,  // 2: harness.threadstate.v1.WriteSnapshotRequest.envelope:type_name -> harness.fence.v1.Envelope
+	10, // 2: harness.threadstate.v1.WriteSnapshotRequest.envelope:type_name -> harness.fence.v1.Envelope
 	0,  // 3: harness.threadstate.v1.WriteSnapshotRequest.codec:type_name -> harness.threadstate.v1.Codec
-	9,  // 4: harness.threadstate.v1.CommitHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	10, // 4: harness.threadstate.v1.CommitHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
 	0,  // 5: harness.threadstate.v1.CommitHeadRequest.codec:type_name -> harness.threadstate.v1.Codec
-	9,  // 6: harness.threadstate.v1.MarkUncertainRequest.envelope:type_name -> harness.fence.v1.Envelope
-	1,  // 7: harness.threadstate.v1.ThreadStateService.LoadHead:input_type -> harness.threadstate.v1.LoadHeadRequest
-	3,  // 8: harness.threadstate.v1.ThreadStateService.WriteSnapshot:input_type -> harness.threadstate.v1.WriteSnapshotRequest
-	5,  // 9: harness.threadstate.v1.ThreadStateService.CommitHead:input_type -> harness.threadstate.v1.CommitHeadRequest
-	7,  // 10: harness.threadstate.v1.ThreadStateService.MarkUncertain:input_type -> harness.threadstate.v1.MarkUncertainRequest
-	2,  // 11: harness.threadstate.v1.ThreadStateService.LoadHead:output_type -> harness.threadstate.v1.LoadHeadResponse
-	4,  // 12: harness.threadstate.v1.ThreadStateService.WriteSnapshot:output_type -> harness.threadstate.v1.WriteSnapshotResponse
-	6,  // 13: harness.threadstate.v1.ThreadStateService.CommitHead:output_type -> harness.threadstate.v1.CommitHeadResponse
-	8,  // 14: harness.threadstate.v1.ThreadStateService.MarkUncertain:output_type -> harness.threadstate.v1.MarkUncertainResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	6,  // 6: harness.threadstate.v1.CommitHeadRequest.interrupt:type_name -> harness.threadstate.v1.PendingInterrupt
+	10, // 7: harness.threadstate.v1.MarkUncertainRequest.envelope:type_name -> harness.fence.v1.Envelope
+	1,  // 8: harness.threadstate.v1.ThreadStateService.LoadHead:input_type -> harness.threadstate.v1.LoadHeadRequest
+	3,  // 9: harness.threadstate.v1.ThreadStateService.WriteSnapshot:input_type -> harness.threadstate.v1.WriteSnapshotRequest
+	5,  // 10: harness.threadstate.v1.ThreadStateService.CommitHead:input_type -> harness.threadstate.v1.CommitHeadRequest
+	8,  // 11: harness.threadstate.v1.ThreadStateService.MarkUncertain:input_type -> harness.threadstate.v1.MarkUncertainRequest
+	2,  // 12: harness.threadstate.v1.ThreadStateService.LoadHead:output_type -> harness.threadstate.v1.LoadHeadResponse
+	4,  // 13: harness.threadstate.v1.ThreadStateService.WriteSnapshot:output_type -> harness.threadstate.v1.WriteSnapshotResponse
+	7,  // 14: harness.threadstate.v1.ThreadStateService.CommitHead:output_type -> harness.threadstate.v1.CommitHeadResponse
+	9,  // 15: harness.threadstate.v1.ThreadStateService.MarkUncertain:output_type -> harness.threadstate.v1.MarkUncertainResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_harness_threadstate_v1_threadstate_proto_init() }
@@ -640,7 +709,7 @@ func file_harness_threadstate_v1_threadstate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_threadstate_v1_threadstate_proto_rawDesc), len(file_harness_threadstate_v1_threadstate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

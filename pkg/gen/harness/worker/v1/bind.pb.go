@@ -42,8 +42,21 @@ type BindRequest struct {
 	// Call tokens of the run that the worker is bound for.
 	Tokens         []*CallToken `protobuf:"bytes,10,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	ConversationId string       `protobuf:"bytes,11,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Version of the Harness Adapter contract that the agent was made for; 0 is 1.
+	ContractVersion uint32           `protobuf:"varint,12,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
+	Interrupts      *InterruptPolicy `protobuf:"bytes,13,opt,name=interrupts,proto3" json:"interrupts,omitempty"`
+	// Applied to the calls of every harness, the first one outermost.
+	Middleware []*Middleware `protobuf:"bytes,14,rep,name=middleware,proto3" json:"middleware,omitempty"`
+	// Materialized read-only under skills/ of the workspace before bind answers.
+	Skills []*ManifestFile `protobuf:"bytes,15,rep,name=skills,proto3" json:"skills,omitempty"`
+	// Materialized read-only under files/ of the workspace before bind answers.
+	Files []*ManifestFile `protobuf:"bytes,16,rep,name=files,proto3" json:"files,omitempty"`
+	// The interrupt that is pending as committed; absent where there is none.
+	PendingInterrupt *InterruptSummary `protobuf:"bytes,17,opt,name=pending_interrupt,json=pendingInterrupt,proto3" json:"pending_interrupt,omitempty"`
+	// Memory that the harness may offer: "user", "agent", "organization".
+	MemoryScopes  []string `protobuf:"bytes,18,rep,name=memory_scopes,json=memoryScopes,proto3" json:"memory_scopes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BindRequest) Reset() {
@@ -153,6 +166,306 @@ func (x *BindRequest) GetConversationId() string {
 	return ""
 }
 
+func (x *BindRequest) GetContractVersion() uint32 {
+	if x != nil {
+		return x.ContractVersion
+	}
+	return 0
+}
+
+func (x *BindRequest) GetInterrupts() *InterruptPolicy {
+	if x != nil {
+		return x.Interrupts
+	}
+	return nil
+}
+
+func (x *BindRequest) GetMiddleware() []*Middleware {
+	if x != nil {
+		return x.Middleware
+	}
+	return nil
+}
+
+func (x *BindRequest) GetSkills() []*ManifestFile {
+	if x != nil {
+		return x.Skills
+	}
+	return nil
+}
+
+func (x *BindRequest) GetFiles() []*ManifestFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *BindRequest) GetPendingInterrupt() *InterruptSummary {
+	if x != nil {
+		return x.PendingInterrupt
+	}
+	return nil
+}
+
+func (x *BindRequest) GetMemoryScopes() []string {
+	if x != nil {
+		return x.MemoryScopes
+	}
+	return nil
+}
+
+// InterruptPolicy says what a harness may ask a person for.
+type InterruptPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The harness may ask for the input of a form.
+	FormInput bool `protobuf:"varint,1,opt,name=form_input,json=formInput,proto3" json:"form_input,omitempty"`
+	// The harness may ask for the approval of tool calls. Where it may not, a call
+	// that needs one is refused.
+	ToolApproval  bool `protobuf:"varint,2,opt,name=tool_approval,json=toolApproval,proto3" json:"tool_approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterruptPolicy) Reset() {
+	*x = InterruptPolicy{}
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptPolicy) ProtoMessage() {}
+
+func (x *InterruptPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptPolicy.ProtoReflect.Descriptor instead.
+func (*InterruptPolicy) Descriptor() ([]byte, []int) {
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *InterruptPolicy) GetFormInput() bool {
+	if x != nil {
+		return x.FormInput
+	}
+	return false
+}
+
+func (x *InterruptPolicy) GetToolApproval() bool {
+	if x != nil {
+		return x.ToolApproval
+	}
+	return false
+}
+
+// InterruptSummary never has provider-private state.
+type InterruptSummary struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	InterruptId string                 `protobuf:"bytes,1,opt,name=interrupt_id,json=interruptId,proto3" json:"interrupt_id,omitempty"`
+	// "form_input" or "tool_approval".
+	InterruptType string `protobuf:"bytes,2,opt,name=interrupt_type,json=interruptType,proto3" json:"interrupt_type,omitempty"`
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterruptSummary) Reset() {
+	*x = InterruptSummary{}
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptSummary) ProtoMessage() {}
+
+func (x *InterruptSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptSummary.ProtoReflect.Descriptor instead.
+func (*InterruptSummary) Descriptor() ([]byte, []int) {
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *InterruptSummary) GetInterruptId() string {
+	if x != nil {
+		return x.InterruptId
+	}
+	return ""
+}
+
+func (x *InterruptSummary) GetInterruptType() string {
+	if x != nil {
+		return x.InterruptType
+	}
+	return ""
+}
+
+func (x *InterruptSummary) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// Middleware is one portable step around the calls of a harness.
+type Middleware struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// One JSON object as text; unknown options are refused.
+	Options       []byte `protobuf:"bytes,2,opt,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Middleware) Reset() {
+	*x = Middleware{}
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Middleware) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Middleware) ProtoMessage() {}
+
+func (x *Middleware) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Middleware.ProtoReflect.Descriptor instead.
+func (*Middleware) Descriptor() ([]byte, []int) {
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Middleware) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Middleware) GetOptions() []byte {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// ManifestFile is a file that the worker reads through a handle.
+type ManifestFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Relative, with "/" between at most 8 names; no name begins with a dot.
+	Path   string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	// At most 8 MiB; all files of a bind together at most 64 MiB.
+	Size          uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	Sha256        []byte `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	MimeType      string `protobuf:"bytes,5,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ManifestFile) Reset() {
+	*x = ManifestFile{}
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ManifestFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ManifestFile) ProtoMessage() {}
+
+func (x *ManifestFile) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ManifestFile.ProtoReflect.Descriptor instead.
+func (*ManifestFile) Descriptor() ([]byte, []int) {
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ManifestFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ManifestFile) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *ManifestFile) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *ManifestFile) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *ManifestFile) GetMimeType() string {
+	if x != nil {
+		return x.MimeType
+	}
+	return ""
+}
+
 // ExpectedWorker is compared with the worker's own values; another one is
 // worker_mismatch.
 type ExpectedWorker struct {
@@ -167,7 +480,7 @@ type ExpectedWorker struct {
 
 func (x *ExpectedWorker) Reset() {
 	*x = ExpectedWorker{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[1]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -179,7 +492,7 @@ func (x *ExpectedWorker) String() string {
 func (*ExpectedWorker) ProtoMessage() {}
 
 func (x *ExpectedWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[1]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -192,7 +505,7 @@ func (x *ExpectedWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpectedWorker.ProtoReflect.Descriptor instead.
 func (*ExpectedWorker) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{1}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExpectedWorker) GetHarnessId() string {
@@ -238,7 +551,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[2]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -250,7 +563,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[2]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -263,7 +576,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{2}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -299,13 +612,21 @@ type Model struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Alias           string                 `protobuf:"bytes,1,opt,name=alias,proto3" json:"alias,omitempty"`
 	MaxOutputTokens uint32                 `protobuf:"varint,2,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The wire that the model speaks; "" is "openai_chat".
+	Wire string `protobuf:"bytes,3,opt,name=wire,proto3" json:"wire,omitempty"`
+	// How many tokens fit the model's context; 0 is unknown, and then nothing is
+	// compacted.
+	ContextTokens uint32 `protobuf:"varint,4,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
+	// What the model takes besides text.
+	Images        bool `protobuf:"varint,5,opt,name=images,proto3" json:"images,omitempty"`
+	Documents     bool `protobuf:"varint,6,opt,name=documents,proto3" json:"documents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[3]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +638,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[3]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +651,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{3}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Model) GetAlias() string {
@@ -347,6 +668,34 @@ func (x *Model) GetMaxOutputTokens() uint32 {
 	return 0
 }
 
+func (x *Model) GetWire() string {
+	if x != nil {
+		return x.Wire
+	}
+	return ""
+}
+
+func (x *Model) GetContextTokens() uint32 {
+	if x != nil {
+		return x.ContextTokens
+	}
+	return 0
+}
+
+func (x *Model) GetImages() bool {
+	if x != nil {
+		return x.Images
+	}
+	return false
+}
+
+func (x *Model) GetDocuments() bool {
+	if x != nil {
+		return x.Documents
+	}
+	return false
+}
+
 // Tool is a portable tool descriptor.
 type Tool struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -354,14 +703,18 @@ type Tool struct {
 	OfferedName string                 `protobuf:"bytes,2,opt,name=offered_name,json=offeredName,proto3" json:"offered_name,omitempty"`
 	Description string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
 	// JSON Schema as text.
-	InputSchema   []byte `protobuf:"bytes,4,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
+	InputSchema []byte `protobuf:"bytes,4,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
+	// Each call is asked about before it is made.
+	ApprovalRequired bool `protobuf:"varint,5,opt,name=approval_required,json=approvalRequired,proto3" json:"approval_required,omitempty"`
+	// The operator declared the tool free of effects.
+	ReadOnly      bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Tool) Reset() {
 	*x = Tool{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[4]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +726,7 @@ func (x *Tool) String() string {
 func (*Tool) ProtoMessage() {}
 
 func (x *Tool) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[4]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +739,7 @@ func (x *Tool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tool.ProtoReflect.Descriptor instead.
 func (*Tool) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{4}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Tool) GetToolId() string {
@@ -417,6 +770,20 @@ func (x *Tool) GetInputSchema() []byte {
 	return nil
 }
 
+func (x *Tool) GetApprovalRequired() bool {
+	if x != nil {
+		return x.ApprovalRequired
+	}
+	return false
+}
+
+func (x *Tool) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 // Endpoint is an address and the one identity that may answer there.
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -429,7 +796,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[5]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +808,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[5]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +821,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{5}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -485,7 +852,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[6]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +864,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[6]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +877,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{6}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Endpoints) GetToolBroker() *Endpoint {
@@ -565,7 +932,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[7]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +944,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[7]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +957,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{7}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Limits) GetMaxModelCalls() uint32 {
@@ -633,7 +1000,7 @@ type CallToken struct {
 
 func (x *CallToken) Reset() {
 	*x = CallToken{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[8]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +1012,7 @@ func (x *CallToken) String() string {
 func (*CallToken) ProtoMessage() {}
 
 func (x *CallToken) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[8]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +1025,7 @@ func (x *CallToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallToken.ProtoReflect.Descriptor instead.
 func (*CallToken) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{8}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CallToken) GetAudience() string {
@@ -688,7 +1055,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[9]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +1067,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_bind_proto_msgTypes[9]
+	mi := &file_harness_worker_v1_bind_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +1080,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{9}
+	return file_harness_worker_v1_bind_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BindResponse) GetBindingId() string {
@@ -748,7 +1115,7 @@ var File_harness_worker_v1_bind_proto protoreflect.FileDescriptor
 
 const file_harness_worker_v1_bind_proto_rawDesc = "" +
 	"\n" +
-	"\x1charness/worker/v1/bind.proto\x12\x11harness.worker.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fharness/fence/v1/envelope.proto\"\x98\x05\n" +
+	"\x1charness/worker/v1/bind.proto\x12\x11harness.worker.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fharness/fence/v1/envelope.proto\"\xf8\b\n" +
 	"\vBindRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12E\n" +
 	"\bexpected\x18\x02 \x01(\v2!.harness.worker.v1.ExpectedWorkerB\x06\xbaH\x03\xc8\x01\x01R\bexpected\x126\n" +
@@ -761,7 +1128,38 @@ const file_harness_worker_v1_bind_proto_rawDesc = "" +
 	"\x06limits\x18\t \x01(\v2\x19.harness.worker.v1.LimitsB\x06\xbaH\x03\xc8\x01\x01R\x06limits\x12>\n" +
 	"\x06tokens\x18\n" +
 	" \x03(\v2\x1c.harness.worker.v1.CallTokenB\b\xbaH\x05\x92\x01\x02\x10\x06R\x06tokens\x12H\n" +
-	"\x0fconversation_id\x18\v \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x0econversationId\"\x90\x02\n" +
+	"\x0fconversation_id\x18\v \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x0econversationId\x12)\n" +
+	"\x10contract_version\x18\f \x01(\rR\x0fcontractVersion\x12B\n" +
+	"\n" +
+	"interrupts\x18\r \x01(\v2\".harness.worker.v1.InterruptPolicyR\n" +
+	"interrupts\x12G\n" +
+	"\n" +
+	"middleware\x18\x0e \x03(\v2\x1d.harness.worker.v1.MiddlewareB\b\xbaH\x05\x92\x01\x02\x10\x10R\n" +
+	"middleware\x12B\n" +
+	"\x06skills\x18\x0f \x03(\v2\x1f.harness.worker.v1.ManifestFileB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x06skills\x12@\n" +
+	"\x05files\x18\x10 \x03(\v2\x1f.harness.worker.v1.ManifestFileB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05files\x12P\n" +
+	"\x11pending_interrupt\x18\x11 \x01(\v2#.harness.worker.v1.InterruptSummaryR\x10pendingInterrupt\x12N\n" +
+	"\rmemory_scopes\x18\x12 \x03(\tB)\xbaH&\x92\x01#\x10\x03\x18\x01\"\x1dr\x1bR\x04userR\x05agentR\forganizationR\fmemoryScopes\"U\n" +
+	"\x0fInterruptPolicy\x12\x1d\n" +
+	"\n" +
+	"form_input\x18\x01 \x01(\bR\tformInput\x12#\n" +
+	"\rtool_approval\x18\x02 \x01(\bR\ftoolApproval\"\xbb\x01\n" +
+	"\x10InterruptSummary\x12B\n" +
+	"\finterrupt_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\vinterruptId\x12G\n" +
+	"\x0einterrupt_type\x18\x02 \x01(\tB \xbaH\x1dr\x1bR\n" +
+	"form_inputR\rtool_approvalR\rinterruptType\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"d\n" +
+	"\n" +
+	"Middleware\x121\n" +
+	"\x04name\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[a-z][a-z0-9_]{1,63}$R\x04name\x12#\n" +
+	"\aoptions\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x01R\aoptions\"\x98\x02\n" +
+	"\fManifestFile\x12g\n" +
+	"\x04path\x18\x01 \x01(\tBS\xbaHPrN2L^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}){0,7}$R\x04path\x127\n" +
+	"\x06handle\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\x12\x1e\n" +
+	"\x04size\x18\x03 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80\x04R\x04size\x12\x1f\n" +
+	"\x06sha256\x18\x04 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\x12%\n" +
+	"\tmime_type\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc1\x01R\bmimeType\"\x90\x02\n" +
 	"\x0eExpectedWorker\x12<\n" +
 	"\n" +
 	"harness_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[a-z][a-z0-9_]{1,63}$R\tharnessId\x122\n" +
@@ -773,15 +1171,22 @@ const file_harness_worker_v1_bind_proto_rawDesc = "" +
 	"\bagent_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\aagentId\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x1c\n" +
 	"\x04name\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x04name\x122\n" +
-	"\x0fharness_options\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x04R\x0eharnessOptions\"j\n" +
+	"\x0fharness_options\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x04R\x0eharnessOptions\"\xab\x02\n" +
 	"\x05Model\x125\n" +
 	"\x05alias\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x05alias\x12*\n" +
-	"\x11max_output_tokens\x18\x02 \x01(\rR\x0fmaxOutputTokens\"\xef\x01\n" +
+	"\x11max_output_tokens\x18\x02 \x01(\rR\x0fmaxOutputTokens\x12V\n" +
+	"\x04wire\x18\x03 \x01(\tBB\xbaH?r=R\x00R\vopenai_chatR\x10openai_responsesR\x12anthropic_messagesR\x06geminiR\x04wire\x121\n" +
+	"\x0econtext_tokens\x18\x04 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80\xc2\xd7/R\rcontextTokens\x12\x16\n" +
+	"\x06images\x18\x05 \x01(\bR\x06images\x12\x1c\n" +
+	"\tdocuments\x18\x06 \x01(\bR\tdocuments\"\xb9\x02\n" +
 	"\x04Tool\x12M\n" +
 	"\atool_id\x18\x01 \x01(\tB4\xbaH1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\x06toolId\x12;\n" +
 	"\foffered_name\x18\x02 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9_]{1,40}$R\vofferedName\x12+\n" +
 	"\vdescription\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\vdescription\x12.\n" +
-	"\finput_schema\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x04R\vinputSchema\"Y\n" +
+	"\finput_schema\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x04R\vinputSchema\x12+\n" +
+	"\x11approval_required\x18\x05 \x01(\bR\x10approvalRequired\x12\x1b\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\"Y\n" +
 	"\bEndpoint\x12$\n" +
 	"\aaddress\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\aaddress\x12'\n" +
@@ -825,41 +1230,50 @@ func file_harness_worker_v1_bind_proto_rawDescGZIP() []byte {
 	return file_harness_worker_v1_bind_proto_rawDescData
 }
 
-var file_harness_worker_v1_bind_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_harness_worker_v1_bind_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_harness_worker_v1_bind_proto_goTypes = []any{
 	(*BindRequest)(nil),         // 0: harness.worker.v1.BindRequest
-	(*ExpectedWorker)(nil),      // 1: harness.worker.v1.ExpectedWorker
-	(*Agent)(nil),               // 2: harness.worker.v1.Agent
-	(*Model)(nil),               // 3: harness.worker.v1.Model
-	(*Tool)(nil),                // 4: harness.worker.v1.Tool
-	(*Endpoint)(nil),            // 5: harness.worker.v1.Endpoint
-	(*Endpoints)(nil),           // 6: harness.worker.v1.Endpoints
-	(*Limits)(nil),              // 7: harness.worker.v1.Limits
-	(*CallToken)(nil),           // 8: harness.worker.v1.CallToken
-	(*BindResponse)(nil),        // 9: harness.worker.v1.BindResponse
-	(*v1.Envelope)(nil),         // 10: harness.fence.v1.Envelope
-	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
+	(*InterruptPolicy)(nil),     // 1: harness.worker.v1.InterruptPolicy
+	(*InterruptSummary)(nil),    // 2: harness.worker.v1.InterruptSummary
+	(*Middleware)(nil),          // 3: harness.worker.v1.Middleware
+	(*ManifestFile)(nil),        // 4: harness.worker.v1.ManifestFile
+	(*ExpectedWorker)(nil),      // 5: harness.worker.v1.ExpectedWorker
+	(*Agent)(nil),               // 6: harness.worker.v1.Agent
+	(*Model)(nil),               // 7: harness.worker.v1.Model
+	(*Tool)(nil),                // 8: harness.worker.v1.Tool
+	(*Endpoint)(nil),            // 9: harness.worker.v1.Endpoint
+	(*Endpoints)(nil),           // 10: harness.worker.v1.Endpoints
+	(*Limits)(nil),              // 11: harness.worker.v1.Limits
+	(*CallToken)(nil),           // 12: harness.worker.v1.CallToken
+	(*BindResponse)(nil),        // 13: harness.worker.v1.BindResponse
+	(*v1.Envelope)(nil),         // 14: harness.fence.v1.Envelope
+	(*durationpb.Duration)(nil), // 15: google.protobuf.Duration
 }
 var file_harness_worker_v1_bind_proto_depIdxs = []int32{
-	10, // 0: harness.worker.v1.BindRequest.envelope:type_name -> harness.fence.v1.Envelope
-	1,  // 1: harness.worker.v1.BindRequest.expected:type_name -> harness.worker.v1.ExpectedWorker
-	2,  // 2: harness.worker.v1.BindRequest.agent:type_name -> harness.worker.v1.Agent
-	3,  // 3: harness.worker.v1.BindRequest.model:type_name -> harness.worker.v1.Model
-	4,  // 4: harness.worker.v1.BindRequest.tools:type_name -> harness.worker.v1.Tool
-	6,  // 5: harness.worker.v1.BindRequest.endpoints:type_name -> harness.worker.v1.Endpoints
-	7,  // 6: harness.worker.v1.BindRequest.limits:type_name -> harness.worker.v1.Limits
-	8,  // 7: harness.worker.v1.BindRequest.tokens:type_name -> harness.worker.v1.CallToken
-	5,  // 8: harness.worker.v1.Endpoints.tool_broker:type_name -> harness.worker.v1.Endpoint
-	5,  // 9: harness.worker.v1.Endpoints.thread_state:type_name -> harness.worker.v1.Endpoint
-	5,  // 10: harness.worker.v1.Endpoints.memory:type_name -> harness.worker.v1.Endpoint
-	5,  // 11: harness.worker.v1.Endpoints.file_broker:type_name -> harness.worker.v1.Endpoint
-	5,  // 12: harness.worker.v1.Endpoints.model_proxy:type_name -> harness.worker.v1.Endpoint
-	11, // 13: harness.worker.v1.Limits.shutdown_grace:type_name -> google.protobuf.Duration
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	14, // 0: harness.worker.v1.BindRequest.envelope:type_name -> harness.fence.v1.Envelope
+	5,  // 1: harness.worker.v1.BindRequest.expected:type_name -> harness.worker.v1.ExpectedWorker
+	6,  // 2: harness.worker.v1.BindRequest.agent:type_name -> harness.worker.v1.Agent
+	7,  // 3: harness.worker.v1.BindRequest.model:type_name -> harness.worker.v1.Model
+	8,  // 4: harness.worker.v1.BindRequest.tools:type_name -> harness.worker.v1.Tool
+	10, // 5: harness.worker.v1.BindRequest.endpoints:type_name -> harness.worker.v1.Endpoints
+	11, // 6: harness.worker.v1.BindRequest.limits:type_name -> harness.worker.v1.Limits
+	12, // 7: harness.worker.v1.BindRequest.tokens:type_name -> harness.worker.v1.CallToken
+	1,  // 8: harness.worker.v1.BindRequest.interrupts:type_name -> harness.worker.v1.InterruptPolicy
+	3,  // 9: harness.worker.v1.BindRequest.middleware:type_name -> harness.worker.v1.Middleware
+	4,  // 10: harness.worker.v1.BindRequest.skills:type_name -> harness.worker.v1.ManifestFile
+	4,  // 11: harness.worker.v1.BindRequest.files:type_name -> harness.worker.v1.ManifestFile
+	2,  // 12: harness.worker.v1.BindRequest.pending_interrupt:type_name -> harness.worker.v1.InterruptSummary
+	9,  // 13: harness.worker.v1.Endpoints.tool_broker:type_name -> harness.worker.v1.Endpoint
+	9,  // 14: harness.worker.v1.Endpoints.thread_state:type_name -> harness.worker.v1.Endpoint
+	9,  // 15: harness.worker.v1.Endpoints.memory:type_name -> harness.worker.v1.Endpoint
+	9,  // 16: harness.worker.v1.Endpoints.file_broker:type_name -> harness.worker.v1.Endpoint
+	9,  // 17: harness.worker.v1.Endpoints.model_proxy:type_name -> harness.worker.v1.Endpoint
+	15, // 18: harness.worker.v1.Limits.shutdown_grace:type_name -> google.protobuf.Duration
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_harness_worker_v1_bind_proto_init() }
@@ -873,7 +1287,7 @@ func file_harness_worker_v1_bind_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_worker_v1_bind_proto_rawDesc), len(file_harness_worker_v1_bind_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -228,6 +228,8 @@ type TurnInput struct {
 	Files []*InputFile `protobuf:"bytes,3,rep,name=files,proto3" json:"files,omitempty"`
 	// What the caller's client said about itself: one JSON object as text.
 	ClientContext []byte `protobuf:"bytes,4,opt,name=client_context,json=clientContext,proto3" json:"client_context,omitempty"`
+	// Handles for what the harness may write.
+	Uploads       []*UploadHandle `protobuf:"bytes,5,rep,name=uploads,proto3" json:"uploads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -290,6 +292,66 @@ func (x *TurnInput) GetClientContext() []byte {
 	return nil
 }
 
+func (x *TurnInput) GetUploads() []*UploadHandle {
+	if x != nil {
+		return x.Uploads
+	}
+	return nil
+}
+
+// UploadHandle is for one file that does not exist yet.
+type UploadHandle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        string                 `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	MaxBytes      uint64                 `protobuf:"varint,2,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadHandle) Reset() {
+	*x = UploadHandle{}
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadHandle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadHandle) ProtoMessage() {}
+
+func (x *UploadHandle) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadHandle.ProtoReflect.Descriptor instead.
+func (*UploadHandle) Descriptor() ([]byte, []int) {
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *UploadHandle) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *UploadHandle) GetMaxBytes() uint64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
 // InputFile is a file behind a download handle.
 type InputFile struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -304,7 +366,7 @@ type InputFile struct {
 
 func (x *InputFile) Reset() {
 	*x = InputFile{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +378,7 @@ func (x *InputFile) String() string {
 func (*InputFile) ProtoMessage() {}
 
 func (x *InputFile) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +391,7 @@ func (x *InputFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputFile.ProtoReflect.Descriptor instead.
 func (*InputFile) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *InputFile) GetHandle() string {
@@ -370,7 +432,7 @@ type StartRunResponse struct {
 
 func (x *StartRunResponse) Reset() {
 	*x = StartRunResponse{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +444,7 @@ func (x *StartRunResponse) String() string {
 func (*StartRunResponse) ProtoMessage() {}
 
 func (x *StartRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +457,7 @@ func (x *StartRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRunResponse.ProtoReflect.Descriptor instead.
 func (*StartRunResponse) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StartRunResponse) GetFrame() *v11.EventFrame {
@@ -412,13 +474,19 @@ type ResumeRunRequest struct {
 	InterruptId       string                 `protobuf:"bytes,2,opt,name=interrupt_id,json=interruptId,proto3" json:"interrupt_id,omitempty"`
 	InterruptRevision uint64                 `protobuf:"varint,3,opt,name=interrupt_revision,json=interruptRevision,proto3" json:"interrupt_revision,omitempty"`
 	Tokens            []*CallToken           `protobuf:"bytes,4,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	ConversationId    string                 `protobuf:"bytes,5,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// The payload of interrupt.requested as it stands in the committed log: JSON.
+	Interrupt []byte          `protobuf:"bytes,6,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
+	Decision  *ResumeDecision `protobuf:"bytes,7,opt,name=decision,proto3" json:"decision,omitempty"`
+	// Handles for what the harness may write.
+	Uploads       []*UploadHandle `protobuf:"bytes,8,rep,name=uploads,proto3" json:"uploads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeRunRequest) Reset() {
 	*x = ResumeRunRequest{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +498,7 @@ func (x *ResumeRunRequest) String() string {
 func (*ResumeRunRequest) ProtoMessage() {}
 
 func (x *ResumeRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +511,7 @@ func (x *ResumeRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRunRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRunRequest) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResumeRunRequest) GetEnvelope() *v1.Envelope {
@@ -474,6 +542,160 @@ func (x *ResumeRunRequest) GetTokens() []*CallToken {
 	return nil
 }
 
+func (x *ResumeRunRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ResumeRunRequest) GetInterrupt() []byte {
+	if x != nil {
+		return x.Interrupt
+	}
+	return nil
+}
+
+func (x *ResumeRunRequest) GetDecision() *ResumeDecision {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *ResumeRunRequest) GetUploads() []*UploadHandle {
+	if x != nil {
+		return x.Uploads
+	}
+	return nil
+}
+
+// ResumeDecision is what a person decided: exactly one of its fields.
+type ResumeDecision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The values of a form by field name: one JSON object as text.
+	Form []byte `protobuf:"bytes,1,opt,name=form,proto3" json:"form,omitempty"`
+	// The form stays unanswered, or every call is rejected.
+	Dismiss bool `protobuf:"varint,2,opt,name=dismiss,proto3" json:"dismiss,omitempty"`
+	// One for each call that the interrupt names.
+	Tools         []*ToolDecision `protobuf:"bytes,3,rep,name=tools,proto3" json:"tools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeDecision) Reset() {
+	*x = ResumeDecision{}
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeDecision) ProtoMessage() {}
+
+func (x *ResumeDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeDecision.ProtoReflect.Descriptor instead.
+func (*ResumeDecision) Descriptor() ([]byte, []int) {
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResumeDecision) GetForm() []byte {
+	if x != nil {
+		return x.Form
+	}
+	return nil
+}
+
+func (x *ResumeDecision) GetDismiss() bool {
+	if x != nil {
+		return x.Dismiss
+	}
+	return false
+}
+
+func (x *ResumeDecision) GetTools() []*ToolDecision {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+// ToolDecision decides on one call.
+type ToolDecision struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	Decision   string                 `protobuf:"bytes,2,opt,name=decision,proto3" json:"decision,omitempty"`
+	// The new arguments of an edit: one JSON object as text, validated again.
+	Arguments     []byte `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolDecision) Reset() {
+	*x = ToolDecision{}
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolDecision) ProtoMessage() {}
+
+func (x *ToolDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolDecision.ProtoReflect.Descriptor instead.
+func (*ToolDecision) Descriptor() ([]byte, []int) {
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ToolDecision) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *ToolDecision) GetDecision() string {
+	if x != nil {
+		return x.Decision
+	}
+	return ""
+}
+
+func (x *ToolDecision) GetArguments() []byte {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
 // ResumeRunResponse is one frame of canonical events.
 type ResumeRunResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -484,7 +706,7 @@ type ResumeRunResponse struct {
 
 func (x *ResumeRunResponse) Reset() {
 	*x = ResumeRunResponse{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +718,7 @@ func (x *ResumeRunResponse) String() string {
 func (*ResumeRunResponse) ProtoMessage() {}
 
 func (x *ResumeRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +731,7 @@ func (x *ResumeRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRunResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRunResponse) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResumeRunResponse) GetFrame() *v11.EventFrame {
@@ -531,7 +753,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +765,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +778,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CancelRunRequest) GetEnvelope() *v1.Envelope {
@@ -586,7 +808,7 @@ type CancelRunResponse struct {
 
 func (x *CancelRunResponse) Reset() {
 	*x = CancelRunResponse{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +820,7 @@ func (x *CancelRunResponse) String() string {
 func (*CancelRunResponse) ProtoMessage() {}
 
 func (x *CancelRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +833,7 @@ func (x *CancelRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunResponse.ProtoReflect.Descriptor instead.
 func (*CancelRunResponse) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CancelRunResponse) GetActive() bool {
@@ -638,7 +860,7 @@ type GetInterruptRequest struct {
 
 func (x *GetInterruptRequest) Reset() {
 	*x = GetInterruptRequest{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +872,7 @@ func (x *GetInterruptRequest) String() string {
 func (*GetInterruptRequest) ProtoMessage() {}
 
 func (x *GetInterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +885,7 @@ func (x *GetInterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInterruptRequest.ProtoReflect.Descriptor instead.
 func (*GetInterruptRequest) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetInterruptRequest) GetEnvelope() *v1.Envelope {
@@ -683,7 +905,7 @@ type GetInterruptResponse struct {
 
 func (x *GetInterruptResponse) Reset() {
 	*x = GetInterruptResponse{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +917,7 @@ func (x *GetInterruptResponse) String() string {
 func (*GetInterruptResponse) ProtoMessage() {}
 
 func (x *GetInterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +930,7 @@ func (x *GetInterruptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInterruptResponse.ProtoReflect.Descriptor instead.
 func (*GetInterruptResponse) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetInterruptResponse) GetInterrupt() *InterruptSummary {
@@ -716,68 +938,6 @@ func (x *GetInterruptResponse) GetInterrupt() *InterruptSummary {
 		return x.Interrupt
 	}
 	return nil
-}
-
-// InterruptSummary never has provider-private state.
-type InterruptSummary struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	InterruptId string                 `protobuf:"bytes,1,opt,name=interrupt_id,json=interruptId,proto3" json:"interrupt_id,omitempty"`
-	// "form_input" or "tool_approval".
-	InterruptType string `protobuf:"bytes,2,opt,name=interrupt_type,json=interruptType,proto3" json:"interrupt_type,omitempty"`
-	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *InterruptSummary) Reset() {
-	*x = InterruptSummary{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *InterruptSummary) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*InterruptSummary) ProtoMessage() {}
-
-func (x *InterruptSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use InterruptSummary.ProtoReflect.Descriptor instead.
-func (*InterruptSummary) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *InterruptSummary) GetInterruptId() string {
-	if x != nil {
-		return x.InterruptId
-	}
-	return ""
-}
-
-func (x *InterruptSummary) GetInterruptType() string {
-	if x != nil {
-		return x.InterruptType
-	}
-	return ""
-}
-
-func (x *InterruptSummary) GetRevision() uint64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
 }
 
 // ShutdownRequest bounds the shutdown by the envelope's deadline.
@@ -790,7 +950,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +962,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +975,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ShutdownRequest) GetEnvelope() *v1.Envelope {
@@ -834,7 +994,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +1006,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_harness_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +1019,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_harness_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 var File_harness_worker_v1_worker_proto protoreflect.FileDescriptor
@@ -881,24 +1041,42 @@ const file_harness_worker_v1_worker_proto_rawDesc = "" +
 	"\x0fStartRunRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12:\n" +
 	"\x05input\x18\x02 \x01(\v2\x1c.harness.worker.v1.TurnInputB\x06\xbaH\x03\xc8\x01\x01R\x05input\x12>\n" +
-	"\x06tokens\x18\x03 \x03(\v2\x1c.harness.worker.v1.CallTokenB\b\xbaH\x05\x92\x01\x02\x10\x06R\x06tokens\"\xec\x01\n" +
+	"\x06tokens\x18\x03 \x03(\v2\x1c.harness.worker.v1.CallTokenB\b\xbaH\x05\x92\x01\x02\x10\x06R\x06tokens\"\xb1\x02\n" +
 	"\tTurnInput\x12H\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x0econversationId\x12%\n" +
 	"\amessage\x18\x02 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80\x10R\amessage\x12<\n" +
 	"\x05files\x18\x03 \x03(\v2\x1c.harness.worker.v1.InputFileB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05files\x120\n" +
-	"\x0eclient_context\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x04R\rclientContext\"\xac\x01\n" +
+	"\x0eclient_context\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x04R\rclientContext\x12C\n" +
+	"\auploads\x18\x05 \x03(\v2\x1f.harness.worker.v1.UploadHandleB\b\xbaH\x05\x92\x01\x02\x10\x10R\auploads\"p\n" +
+	"\fUploadHandle\x127\n" +
+	"\x06handle\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\x12'\n" +
+	"\tmax_bytes\x18\x02 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\bmaxBytes\"\xac\x01\n" +
 	"\tInputFile\x127\n" +
 	"\x06handle\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\x12+\n" +
 	"\fdisplay_name\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xff\x01R\vdisplayName\x12%\n" +
 	"\tmime_type\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc1\x01R\bmimeType\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x04R\x04size\"F\n" +
 	"\x10StartRunResponse\x122\n" +
-	"\x05frame\x18\x01 \x01(\v2\x1c.harness.event.v1.EventFrameR\x05frame\"\x85\x02\n" +
+	"\x05frame\x18\x01 \x01(\v2\x1c.harness.event.v1.EventFrameR\x05frame\"\x86\x04\n" +
 	"\x10ResumeRunRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12B\n" +
 	"\finterrupt_id\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\vinterruptId\x12-\n" +
 	"\x12interrupt_revision\x18\x03 \x01(\x04R\x11interruptRevision\x12>\n" +
-	"\x06tokens\x18\x04 \x03(\v2\x1c.harness.worker.v1.CallTokenB\b\xbaH\x05\x92\x01\x02\x10\x06R\x06tokens\"G\n" +
+	"\x06tokens\x18\x04 \x03(\v2\x1c.harness.worker.v1.CallTokenB\b\xbaH\x05\x92\x01\x02\x10\x06R\x06tokens\x12H\n" +
+	"\x0fconversation_id\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x0econversationId\x12)\n" +
+	"\tinterrupt\x18\x06 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x10R\tinterrupt\x12E\n" +
+	"\bdecision\x18\a \x01(\v2!.harness.worker.v1.ResumeDecisionB\x06\xbaH\x03\xc8\x01\x01R\bdecision\x12C\n" +
+	"\auploads\x18\b \x03(\v2\x1f.harness.worker.v1.UploadHandleB\b\xbaH\x05\x92\x01\x02\x10\x10R\auploads\"\x8a\x01\n" +
+	"\x0eResumeDecision\x12\x1d\n" +
+	"\x04form\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x04R\x04form\x12\x18\n" +
+	"\adismiss\x18\x02 \x01(\bR\adismiss\x12?\n" +
+	"\x05tools\x18\x03 \x03(\v2\x1f.harness.worker.v1.ToolDecisionB\b\xbaH\x05\x92\x01\x02\x10@R\x05tools\"\xb4\x01\n" +
+	"\fToolDecision\x12A\n" +
+	"\ftool_call_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\n" +
+	"toolCallId\x128\n" +
+	"\bdecision\x18\x02 \x01(\tB\x1c\xbaH\x19r\x17R\aapproveR\x04editR\x06rejectR\bdecision\x12'\n" +
+	"\targuments\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\targuments\"G\n" +
 	"\x11ResumeRunResponse\x122\n" +
 	"\x05frame\x18\x01 \x01(\v2\x1c.harness.event.v1.EventFrameR\x05frame\"\xa1\x01\n" +
 	"\x10CancelRunRequest\x12>\n" +
@@ -913,11 +1091,7 @@ const file_harness_worker_v1_worker_proto_rawDesc = "" +
 	"\x14GetInterruptResponse\x12F\n" +
 	"\tinterrupt\x18\x01 \x01(\v2#.harness.worker.v1.InterruptSummaryH\x00R\tinterrupt\x88\x01\x01B\f\n" +
 	"\n" +
-	"_interrupt\"x\n" +
-	"\x10InterruptSummary\x12!\n" +
-	"\finterrupt_id\x18\x01 \x01(\tR\vinterruptId\x12%\n" +
-	"\x0einterrupt_type\x18\x02 \x01(\tR\rinterruptType\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"Q\n" +
+	"_interrupt\"Q\n" +
 	"\x0fShutdownRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\"\x12\n" +
 	"\x10ShutdownResponse2\xed\x04\n" +
@@ -942,61 +1116,68 @@ func file_harness_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_harness_worker_v1_worker_proto_rawDescData
 }
 
-var file_harness_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_harness_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_harness_worker_v1_worker_proto_goTypes = []any{
 	(*ReadyRequest)(nil),         // 0: harness.worker.v1.ReadyRequest
 	(*ReadyResponse)(nil),        // 1: harness.worker.v1.ReadyResponse
 	(*StartRunRequest)(nil),      // 2: harness.worker.v1.StartRunRequest
 	(*TurnInput)(nil),            // 3: harness.worker.v1.TurnInput
-	(*InputFile)(nil),            // 4: harness.worker.v1.InputFile
-	(*StartRunResponse)(nil),     // 5: harness.worker.v1.StartRunResponse
-	(*ResumeRunRequest)(nil),     // 6: harness.worker.v1.ResumeRunRequest
-	(*ResumeRunResponse)(nil),    // 7: harness.worker.v1.ResumeRunResponse
-	(*CancelRunRequest)(nil),     // 8: harness.worker.v1.CancelRunRequest
-	(*CancelRunResponse)(nil),    // 9: harness.worker.v1.CancelRunResponse
-	(*GetInterruptRequest)(nil),  // 10: harness.worker.v1.GetInterruptRequest
-	(*GetInterruptResponse)(nil), // 11: harness.worker.v1.GetInterruptResponse
-	(*InterruptSummary)(nil),     // 12: harness.worker.v1.InterruptSummary
-	(*ShutdownRequest)(nil),      // 13: harness.worker.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),     // 14: harness.worker.v1.ShutdownResponse
-	(*v1.Envelope)(nil),          // 15: harness.fence.v1.Envelope
-	(*CallToken)(nil),            // 16: harness.worker.v1.CallToken
-	(*v11.EventFrame)(nil),       // 17: harness.event.v1.EventFrame
-	(*BindRequest)(nil),          // 18: harness.worker.v1.BindRequest
-	(*BindResponse)(nil),         // 19: harness.worker.v1.BindResponse
+	(*UploadHandle)(nil),         // 4: harness.worker.v1.UploadHandle
+	(*InputFile)(nil),            // 5: harness.worker.v1.InputFile
+	(*StartRunResponse)(nil),     // 6: harness.worker.v1.StartRunResponse
+	(*ResumeRunRequest)(nil),     // 7: harness.worker.v1.ResumeRunRequest
+	(*ResumeDecision)(nil),       // 8: harness.worker.v1.ResumeDecision
+	(*ToolDecision)(nil),         // 9: harness.worker.v1.ToolDecision
+	(*ResumeRunResponse)(nil),    // 10: harness.worker.v1.ResumeRunResponse
+	(*CancelRunRequest)(nil),     // 11: harness.worker.v1.CancelRunRequest
+	(*CancelRunResponse)(nil),    // 12: harness.worker.v1.CancelRunResponse
+	(*GetInterruptRequest)(nil),  // 13: harness.worker.v1.GetInterruptRequest
+	(*GetInterruptResponse)(nil), // 14: harness.worker.v1.GetInterruptResponse
+	(*ShutdownRequest)(nil),      // 15: harness.worker.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),     // 16: harness.worker.v1.ShutdownResponse
+	(*v1.Envelope)(nil),          // 17: harness.fence.v1.Envelope
+	(*CallToken)(nil),            // 18: harness.worker.v1.CallToken
+	(*v11.EventFrame)(nil),       // 19: harness.event.v1.EventFrame
+	(*InterruptSummary)(nil),     // 20: harness.worker.v1.InterruptSummary
+	(*BindRequest)(nil),          // 21: harness.worker.v1.BindRequest
+	(*BindResponse)(nil),         // 22: harness.worker.v1.BindResponse
 }
 var file_harness_worker_v1_worker_proto_depIdxs = []int32{
-	15, // 0: harness.worker.v1.StartRunRequest.envelope:type_name -> harness.fence.v1.Envelope
+	17, // 0: harness.worker.v1.StartRunRequest.envelope:type_name -> harness.fence.v1.Envelope
 	3,  // 1: harness.worker.v1.StartRunRequest.input:type_name -> harness.worker.v1.TurnInput
-	16, // 2: harness.worker.v1.StartRunRequest.tokens:type_name -> harness.worker.v1.CallToken
-	4,  // 3: harness.worker.v1.TurnInput.files:type_name -> harness.worker.v1.InputFile
-	17, // 4: harness.worker.v1.StartRunResponse.frame:type_name -> harness.event.v1.EventFrame
-	15, // 5: harness.worker.v1.ResumeRunRequest.envelope:type_name -> harness.fence.v1.Envelope
-	16, // 6: harness.worker.v1.ResumeRunRequest.tokens:type_name -> harness.worker.v1.CallToken
-	17, // 7: harness.worker.v1.ResumeRunResponse.frame:type_name -> harness.event.v1.EventFrame
-	15, // 8: harness.worker.v1.CancelRunRequest.envelope:type_name -> harness.fence.v1.Envelope
-	15, // 9: harness.worker.v1.GetInterruptRequest.envelope:type_name -> harness.fence.v1.Envelope
-	12, // 10: harness.worker.v1.GetInterruptResponse.interrupt:type_name -> harness.worker.v1.InterruptSummary
-	15, // 11: harness.worker.v1.ShutdownRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 12: harness.worker.v1.WorkerService.Ready:input_type -> harness.worker.v1.ReadyRequest
-	18, // 13: harness.worker.v1.WorkerService.Bind:input_type -> harness.worker.v1.BindRequest
-	2,  // 14: harness.worker.v1.WorkerService.StartRun:input_type -> harness.worker.v1.StartRunRequest
-	6,  // 15: harness.worker.v1.WorkerService.ResumeRun:input_type -> harness.worker.v1.ResumeRunRequest
-	8,  // 16: harness.worker.v1.WorkerService.CancelRun:input_type -> harness.worker.v1.CancelRunRequest
-	10, // 17: harness.worker.v1.WorkerService.GetInterrupt:input_type -> harness.worker.v1.GetInterruptRequest
-	13, // 18: harness.worker.v1.WorkerService.Shutdown:input_type -> harness.worker.v1.ShutdownRequest
-	1,  // 19: harness.worker.v1.WorkerService.Ready:output_type -> harness.worker.v1.ReadyResponse
-	19, // 20: harness.worker.v1.WorkerService.Bind:output_type -> harness.worker.v1.BindResponse
-	5,  // 21: harness.worker.v1.WorkerService.StartRun:output_type -> harness.worker.v1.StartRunResponse
-	7,  // 22: harness.worker.v1.WorkerService.ResumeRun:output_type -> harness.worker.v1.ResumeRunResponse
-	9,  // 23: harness.worker.v1.WorkerService.CancelRun:output_type -> harness.worker.v1.CancelRunResponse
-	11, // 24: harness.worker.v1.WorkerService.GetInterrupt:output_type -> harness.worker.v1.GetInterruptResponse
-	14, // 25: harness.worker.v1.WorkerService.Shutdown:output_type -> harness.worker.v1.ShutdownResponse
-	19, // [19:26] is the sub-list for method output_type
-	12, // [12:19] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	18, // 2: harness.worker.v1.StartRunRequest.tokens:type_name -> harness.worker.v1.CallToken
+	5,  // 3: harness.worker.v1.TurnInput.files:type_name -> harness.worker.v1.InputFile
+	4,  // 4: harness.worker.v1.TurnInput.uploads:type_name -> harness.worker.v1.UploadHandle
+	19, // 5: harness.worker.v1.StartRunResponse.frame:type_name -> harness.event.v1.EventFrame
+	17, // 6: harness.worker.v1.ResumeRunRequest.envelope:type_name -> harness.fence.v1.Envelope
+	18, // 7: harness.worker.v1.ResumeRunRequest.tokens:type_name -> harness.worker.v1.CallToken
+	8,  // 8: harness.worker.v1.ResumeRunRequest.decision:type_name -> harness.worker.v1.ResumeDecision
+	4,  // 9: harness.worker.v1.ResumeRunRequest.uploads:type_name -> harness.worker.v1.UploadHandle
+	9,  // 10: harness.worker.v1.ResumeDecision.tools:type_name -> harness.worker.v1.ToolDecision
+	19, // 11: harness.worker.v1.ResumeRunResponse.frame:type_name -> harness.event.v1.EventFrame
+	17, // 12: harness.worker.v1.CancelRunRequest.envelope:type_name -> harness.fence.v1.Envelope
+	17, // 13: harness.worker.v1.GetInterruptRequest.envelope:type_name -> harness.fence.v1.Envelope
+	20, // 14: harness.worker.v1.GetInterruptResponse.interrupt:type_name -> harness.worker.v1.InterruptSummary
+	17, // 15: harness.worker.v1.ShutdownRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 16: harness.worker.v1.WorkerService.Ready:input_type -> harness.worker.v1.ReadyRequest
+	21, // 17: harness.worker.v1.WorkerService.Bind:input_type -> harness.worker.v1.BindRequest
+	2,  // 18: harness.worker.v1.WorkerService.StartRun:input_type -> harness.worker.v1.StartRunRequest
+	7,  // 19: harness.worker.v1.WorkerService.ResumeRun:input_type -> harness.worker.v1.ResumeRunRequest
+	11, // 20: harness.worker.v1.WorkerService.CancelRun:input_type -> harness.worker.v1.CancelRunRequest
+	13, // 21: harness.worker.v1.WorkerService.GetInterrupt:input_type -> harness.worker.v1.GetInterruptRequest
+	15, // 22: harness.worker.v1.WorkerService.Shutdown:input_type -> harness.worker.v1.ShutdownRequest
+	1,  // 23: harness.worker.v1.WorkerService.Ready:output_type -> harness.worker.v1.ReadyResponse
+	22, // 24: harness.worker.v1.WorkerService.Bind:output_type -> harness.worker.v1.BindResponse
+	6,  // 25: harness.worker.v1.WorkerService.StartRun:output_type -> harness.worker.v1.StartRunResponse
+	10, // 26: harness.worker.v1.WorkerService.ResumeRun:output_type -> harness.worker.v1.ResumeRunResponse
+	12, // 27: harness.worker.v1.WorkerService.CancelRun:output_type -> harness.worker.v1.CancelRunResponse
+	14, // 28: harness.worker.v1.WorkerService.GetInterrupt:output_type -> harness.worker.v1.GetInterruptResponse
+	16, // 29: harness.worker.v1.WorkerService.Shutdown:output_type -> harness.worker.v1.ShutdownResponse
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_harness_worker_v1_worker_proto_init() }
@@ -1005,14 +1186,14 @@ func file_harness_worker_v1_worker_proto_init() {
 		return
 	}
 	file_harness_worker_v1_bind_proto_init()
-	file_harness_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{}
+	file_harness_worker_v1_worker_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_worker_v1_worker_proto_rawDesc), len(file_harness_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

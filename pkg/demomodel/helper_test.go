@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"cofferdam.dev/services/modelproxy/internal/demomodel"
+	"cofferdam.dev/pkg/demomodel"
 )
 
 // said is what a client makes of an answer, streamed or whole.

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"cofferdam.dev/services/modelproxy/internal/demomodel"
+	"cofferdam.dev/pkg/demomodel"
 )
 
 func TestObeysCommands(t *testing.T) {
