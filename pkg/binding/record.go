@@ -117,6 +117,9 @@ type Run struct {
 	// Nonce of the start that set this run: it tells a start whose reply was lost
 	// from another start of the same run by the same replica.
 	Nonce string `json:"nonce"`
+	// Carried are the tool calls that count as started because the run resumes an
+	// interrupt.
+	Carried []Carried `json:"carried,omitempty"`
 	// Owner is the replica and its incarnation; OwnerBeat counts its beats.
 	Owner     string `json:"owner"`
 	OwnerBeat uint64 `json:"owner_beat"`
@@ -129,6 +132,13 @@ type Run struct {
 	// Admissions counts all that ever were; it only rises.
 	Admissions uint64 `json:"admissions"`
 	End        End    `json:"end,omitzero"`
+}
+
+// Carried is a tool call that a resumed run has not to start. Decision is empty
+// for one that nobody was asked about: it delegates to what was interrupted.
+type Carried struct {
+	ToolCallID string `json:"tool_call_id"`
+	Decision   string `json:"decision,omitempty"`
 }
 
 // Batch is what one write appended to the log.

@@ -17,6 +17,9 @@ type ResumeParams struct {
 	Revision uint64
 	// DecisionHash tells the same decision from another one.
 	DecisionHash string
+	// Carried are the calls that wait for the decision, with what was decided; at
+	// most MaxAdmitted.
+	Carried []Carried
 }
 
 // Resume makes write 9. The same decision again is answered with its run.
@@ -29,6 +32,9 @@ func (w *Writer) Resume(ctx context.Context, p ResumeParams) (Started, error) {
 	}
 	if p.InterruptID == "" || p.DecisionHash == "" {
 		return Started{}, misuse(op, "a resume needs an interrupt and a decision")
+	}
+	if len(p.Carried) > MaxAdmitted {
+		return Started{}, misuse(op, "a resume carries at most MaxAdmitted calls")
 	}
 	p.ContentDigest = p.DecisionHash
 	s, err := w.begin(ctx, p.StartParams, func(r *Record, run Run, revision uint64) error { return r.resume(p, run, revision) })
@@ -60,6 +66,7 @@ func (r *Record) resume(p ResumeParams, run Run, revision uint64) error {
 	case i.Revision != p.Revision:
 		return fault.New(fault.InterruptConflict, "binding.Resume")
 	}
+	run.Carried = p.Carried
 	r.Run = &run
 	r.Resumed = &Resumed{InterruptID: p.InterruptID, Revision: p.Revision, DecisionHash: p.DecisionHash, RunID: run.ID}
 	r.Interrupt = nil

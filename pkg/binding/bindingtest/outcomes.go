@@ -19,6 +19,7 @@ func outcomeInvariants() []Invariant {
 		{"T93", "start_lost_reply", "A start whose reply was lost knows its own run from one that the same replica started meanwhile.", startLostReply},
 		{"T94", "all_effects_bounded", "A run has no more than 4096 effects in all, and who concludes it reads none of their outcomes.", allEffectsBounded},
 		{"T95", "replace_idle", "A lease is replaced for being idle only where no run is active when it is written.", replaceIdle},
+		{"T96", "resume_carries", "The calls that a resume carries over stand in its run, while it is ending, and in its document.", resumeCarries},
 	}
 }
 

@@ -2,6 +2,7 @@ package bindingtest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"cofferdam.dev/pkg/binding"
@@ -164,4 +165,30 @@ func expire(x *world) {
 			x.Fatalf("%v, record %+v", n.n, r)
 		}
 	}
+}
+
+func resumeCarries(x *world) {
+	id, i := x.interrupted()
+	p := x.decision(id, i, "yes")
+	p.Carried = []binding.Carried{{ToolCallID: "call_1", Decision: "approve"}, {ToolCallID: "call_2"}}
+	s, err := x.w.Resume(x.ctx, p)
+	x.must(err)
+	carries := func(where string, got []binding.Carried) {
+		x.Helper()
+		if !slices.Equal(got, p.Carried) {
+			x.Fatalf("%s: carries %+v", where, got)
+		}
+	}
+	carries("run", s.Record.Run.Carried)
+	carries("run as it stands", x.load(id).Run.Carried)
+	x.finish(x.grant(id), binding.End{Kind: binding.EndError, Reason: "model_failed"})
+	carries("ending", x.load(id).EndingRun().Run.Carried)
+	carries("document", x.conclude(id, p.RunID).Carried)
+	d, err := x.b.LoadRun(x.ctx, p.RunID)
+	x.must(err)
+	carries("document as it stands", d.Carried)
+	p = x.decision(id, binding.Interrupt{ID: "int_2", Revision: 1}, "yes")
+	p.Carried = make([]binding.Carried, binding.MaxAdmitted+1)
+	_, err = x.w.Resume(x.ctx, p)
+	x.wantFault(err, fault.Internal)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -34,6 +35,7 @@ const (
 	defaultModelCalls   = 16
 	defaultToolCalls    = 32
 	defaultOutputTokens = 4096
+	maxUploads          = 16
 )
 
 var (
@@ -57,12 +59,27 @@ type Agent struct {
 	// HarnessOptions are checked by the adapter's schema at bind.
 	HarnessOptions map[string]any `json:"harness_options"`
 	ModelAlias     string         `json:"model_alias"`
+	Model          Model          `json:"model"`
 	Prompt         string         `json:"prompt"`
 	// Tools are exact tool ids, or "namespace.*".
 	Tools []string `json:"tools"`
+	// ApproveTools are those of the tools that a person is asked about before each
+	// call: exact tool ids, or "namespace.*".
+	ApproveTools []string   `json:"approve_tools"`
+	Interrupts   Interrupts `json:"interrupts"`
+	// Middleware is applied to the calls of the harness, the first one outermost.
+	Middleware []Middleware `json:"middleware"`
+	// MemoryScopes that the harness may offer; "user" by default.
+	MemoryScopes []string `json:"memory_scopes"`
 	// Profile is the operator's name for the sandbox that is claimed; may be empty.
 	Profile string `json:"profile"`
 	Limits  Limits `json:"limits"`
+}
+
+// RequiresApproval reports whether a person is asked before a tool is called.
+func (a Agent) RequiresApproval(toolID string) bool {
+	namespace, _, _ := strings.Cut(toolID, ".")
+	return slices.Contains(a.ApproveTools, toolID) || slices.Contains(a.ApproveTools, namespace+".*")
 }
 
 // Limits bound the runs of an agent. A zero is the default.
@@ -71,6 +88,8 @@ type Limits struct {
 	MaxModelCalls     uint32 `json:"max_model_calls"`
 	MaxToolCalls      uint32 `json:"max_tool_calls"`
 	MaxOutputTokens   uint32 `json:"max_output_tokens"`
+	// MaxUploads is how many files a run may write; none by default.
+	MaxUploads uint32 `json:"max_uploads"`
 }
 
 // RunTimeout is how long a run may take.
@@ -157,6 +176,9 @@ func withDefaults(a Agent) Agent {
 	if l.MaxOutputTokens == 0 {
 		l.MaxOutputTokens = defaultOutputTokens
 	}
+	if a.MemoryScopes == nil {
+		a.MemoryScopes = []string{"user"}
+	}
 	return a
 }
 
@@ -179,16 +201,21 @@ func (a Agent) validate() error {
 		{a.Limits.RunTimeout() <= maxRunTimeout, "limits.run_timeout_seconds: at most 86400"},
 		{a.Limits.MaxModelCalls <= maxCalls, "limits.max_model_calls: at most 1000"},
 		{a.Limits.MaxToolCalls <= maxCalls, "limits.max_tool_calls: at most 1000"},
+		{a.Limits.MaxUploads <= maxUploads, "limits.max_uploads: at most 16"},
+		{len(a.ApproveTools) <= maxTools, "approve_tools: at most 256"},
 	} {
 		if !rule.ok {
 			errs = append(errs, errors.New(rule.text))
 		}
 	}
-	for _, t := range a.Tools {
-		if !toolPattern.MatchString(t) {
-			errs = append(errs, fmt.Errorf("tools: %.200q is not namespace.name or namespace.*", t))
+	for field, patterns := range map[string][]string{"tools": a.Tools, "approve_tools": a.ApproveTools} {
+		for _, t := range patterns {
+			if !toolPattern.MatchString(t) {
+				errs = append(errs, fmt.Errorf("%s: %.200q is not namespace.name or namespace.*", field, t))
+			}
 		}
 	}
+	errs = append(errs, a.Model.validate(), validateMiddleware(a.Middleware), validateScopes(a.MemoryScopes))
 	return errors.Join(errs...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestParse(t *testing.T) {
 	want := agents.Agent{
 		ID: "demo", Version: 3, Name: "Demo", Organization: "org-1", Harness: "native", AdapterVersion: "1.0.0",
 		HarnessOptions: map[string]any{"n": json.Number("12345678901234567890")}, ModelAlias: "small", Prompt: "Be kind.\n",
-		Tools: []string{"fs.read_text_file", "web.*"}, Profile: "default",
+		Tools: []string{"fs.read_text_file", "web.*"}, MemoryScopes: []string{"user"}, Profile: "default",
 		Limits: agents.Limits{RunTimeoutSeconds: 60, MaxModelCalls: 4, MaxToolCalls: 5, MaxOutputTokens: 6},
 	}
 	if !ok || !reflect.DeepEqual(got, want) || got.Limits.RunTimeout() != time.Minute {
@@ -101,6 +102,17 @@ func TestBounds(t *testing.T) {
 		{"tools", []any{[]string{}, many(256), []string{"a.b/c.d-e"}}, []any{
 			many(257), []string{"fs"}, []string{"*"}, []string{"fs."}, []string{".read"}, []string{"fs.*x"}, []string{"fs.a b"}, []string{""}, "fs.read",
 		}},
+		{"approve_tools", []any{[]string{}, many(256), []string{"fs.*"}}, []any{many(257), []string{"*"}, []string{"fs"}}},
+		{"model", []any{map[string]any{"wire": "gemini", "context_tokens": 100000000, "images": true, "documents": true}}, []any{
+			map[string]any{"wire": "telex"}, map[string]any{"context_tokens": 100000001}, map[string]any{"key": "x"},
+		}},
+		{"interrupts", []any{map[string]any{"no_form_input": true, "no_tool_approval": true}}, []any{map[string]any{"form": true}}},
+		{"middleware", []any{[]any{map[string]any{"name": "redact", "options": map[string]any{"a": 1}}}}, []any{
+			[]any{map[string]any{"name": "Redact"}}, []any{map[string]any{"name": "redact", "options": map[string]any{"a": long(16 << 10)}}},
+			slices.Repeat([]any{map[string]any{"name": "redact"}}, 17),
+		}},
+		{"memory_scopes", []any{[]string{}, []string{"organization", "agent", "user"}}, []any{[]string{"everybody"}, []string{"user", "user"}}},
+		{"limits.max_uploads", []any{0, 16}, []any{17}},
 		{"profile", []any{"", "gpu"}, []any{"a b", long(65)}},
 		{"version", []any{0, 1, 1 << 31}, []any{-1, 1.5, "1", 1 << 33}},
 		{"limits.run_timeout_seconds", []any{0, 86400}, []any{86401, -1, uint32(1<<32 - 1)}},
@@ -207,4 +219,13 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestWhatNeedsApproval(t *testing.T) {
+	a := agents.Agent{ApproveTools: []string{"fs.write_file", "mail.*"}}
+	for tool, want := range map[string]bool{"fs.write_file": true, "fs.read_text_file": false, "mail.send": true, "mailer.send": false, "fs": false} {
+		if got := a.RequiresApproval(tool); got != want {
+			t.Errorf("%s: %v", tool, got)
+		}
+	}
 }

@@ -23,7 +23,7 @@ type bad struct {
 }
 
 func badBodies() map[string]bad {
-	const start, agui, cancel = "/api/v1/runs", "/api/v1/agents/demo/agui", "/api/v1/runs/run_x:cancel"
+	const start, agui, cancel, resume = "/api/v1/runs", "/api/v1/agents/demo/agui", "/api/v1/runs/run_x:cancel", "/api/v1/runs/run_x:resume"
 	invalid := func(path, body, detail string) bad {
 		return bad{path, body, http.StatusBadRequest, fault.InvalidRequest, detail}
 	}
@@ -34,7 +34,7 @@ func badBodies() map[string]bad {
 		return bad{path, body, http.StatusNotImplemented, fault.NotImplemented, detail}
 	}
 	list := map[string]bad{}
-	for name, path := range map[string]string{"start": start, "agui": agui, "cancel": cancel} {
+	for name, path := range map[string]string{"start": start, "agui": agui, "cancel": cancel, "resume": resume} {
 		list[name+", not JSON"] = invalid(path, `{"agent_id"`, "body: ")
 		list[name+", no object"] = invalid(path, `[]`, "body: ")
 		list[name+", more than one value"] = invalid(path, `{} {}`, "body: ")
@@ -54,6 +54,10 @@ func badBodies() map[string]bad {
 		"no conversation":          invalid(start, `{"agent_id":"demo","message":"hi"}`, "conversation_id: "),
 		"no message":               invalid(start, `{"agent_id":"demo","conversation_id":"c1","message":" "}`, "message: "),
 		"a long message":           large(start, `{"agent_id":"demo","conversation_id":"c1","message":"`+strings.Repeat("x", 256<<10+1)+`"}`, "message: "),
+		"no interrupt":             invalid(resume, `{"revision":1,"dismiss":true}`, "interrupt_id: "),
+		"no revision":              invalid(resume, `{"interrupt_id":"i1","dismiss":true}`, "revision: "),
+		"a negative revision":      invalid(resume, `{"interrupt_id":"i1","revision":-1,"dismiss":true}`, "body: /revision: "),
+		"a form key twice":         invalid(resume, `{"interrupt_id":"i1","revision":1,"form":{"a":1,"A":2}}`, "body: /form/A: "),
 		"a bad key":                invalid(start, with(`"idempotency_key":"a b"`), "idempotency_key: "),
 		"context that is a list":   invalid(start, with(`"client_context":[]`), "client_context: "),
 		"a key twice in context":   invalid(start, with(`"client_context":{"a":1,"A":2}`), "body: /client_context/A: "),

@@ -20,14 +20,12 @@ func later() []route {
 		{http.MethodPost, "/api/v1/chat/stream/resume", "{}"},
 		{http.MethodPost, "/api/v1/chat/stream/cancel", "{}"},
 		{http.MethodPost, "/api/v1/chat/invoke", "{}"},
-		{http.MethodGet, "/api/v1/conversations/c1/interrupt-state", ""},
 		{http.MethodPost, "/api/v1/conversations/c1/clear", "{}"},
 		{http.MethodGet, "/api/v1/harnesses", ""},
 		{http.MethodGet, "/api/v1/agents", ""},
 		{http.MethodPut, "/api/v1/agents/demo", "{}"},
 		{http.MethodPost, "/api/v1/files", "{}"},
 		{http.MethodGet, "/api/v1/files/f1", ""},
-		{http.MethodPost, "/api/v1/runs/run_x:resume", "{}"},
 	}
 }
 
@@ -38,6 +36,8 @@ func public() []route {
 		{http.MethodGet, "/api/v1/runs/run_x/events", ""},
 		{http.MethodGet, "/api/v1/runs/run_x/stream", ""},
 		{http.MethodPost, "/api/v1/runs/run_x:cancel", ""},
+		{http.MethodPost, "/api/v1/runs/run_x:resume", goodResume},
+		{http.MethodGet, "/api/v1/conversations/c1/interrupt-state?agent_id=demo", ""},
 		{http.MethodPost, "/api/v1/agents/demo/agui", goodAGUI},
 		{http.MethodGet, "/", ""},
 		{http.MethodDelete, "/api/v1/runs", ""},

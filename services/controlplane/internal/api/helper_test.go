@@ -26,7 +26,6 @@ import (
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/authn"
-	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
 
@@ -51,6 +50,12 @@ func (g *grants) allow(subject, relation, object string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.allowed[subject+" "+relation+" "+object] = true
+}
+
+func (g *grants) revoke(subject, relation, object string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.allowed, subject+" "+relation+" "+object)
 }
 
 // Check implements api.Authorizer.
@@ -86,7 +91,7 @@ func newFixture(t *testing.T, o options) *fixture {
 	if o.script == nil {
 		o.script = answers("Hello.")
 	}
-	f.stack = runstest.New(t, o.script(&f.stack), runstest.Options{Change: func(c *runs.Config) { c.Interrupts = true }})
+	f.stack = runstest.New(t, o.script(&f.stack), runstest.Options{})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func (a *API) runAction(w http.ResponseWriter, r *http.Request, caller runs.Call
 	case "cancel":
 		return a.cancelRun(w, r, caller, id)
 	case "resume":
-		return missing(w, r, caller)
+		return a.resumeRun(w, r, caller, id)
 	default:
 		return unknown(w, r, caller)
 	}

@@ -52,6 +52,8 @@ type Runs interface {
 	Status(ctx context.Context, caller runs.Caller, runID string) (runs.Status, error)
 	Events(ctx context.Context, caller runs.Caller, runID string, from uint64, limit int) (runs.Page, error)
 	Follow(ctx context.Context, caller runs.Caller, runID string, o runs.FollowOptions, yield func(sequence uint64, raw json.RawMessage) error) error
+	Resume(ctx context.Context, caller runs.Caller, req runs.ResumeRequest) (runs.Started, error)
+	PendingInterrupt(ctx context.Context, caller runs.Caller, agentID, conversationID string) (*runs.PendingInterrupt, error)
 	Cancel(ctx context.Context, caller runs.Caller, runID string, reason event.CancelReason) (runs.Cancelled, error)
 	Bindings(ctx context.Context, after string, limit int) ([]runs.Binding, error)
 	Binding(ctx context.Context, id string) (runs.Binding, error)
@@ -96,6 +98,7 @@ func (a *API) Public() http.Handler {
 	mux.Handle("POST /api/v1/runs/{run}", a.authenticated(a.runAction))
 	mux.Handle("GET /api/v1/runs/{run}/events", a.authenticated(a.listEvents))
 	mux.Handle("GET /api/v1/runs/{run}/stream", a.authenticated(a.streamRun))
+	mux.Handle("GET /api/v1/conversations/{conversation}/interrupt-state", a.authenticated(a.interruptState))
 	mux.Handle("POST /api/v1/agents/{agent}/agui", a.authenticated(a.runAGUI))
 	for _, pattern := range notImplemented() {
 		mux.Handle(pattern, a.authenticated(missing))
@@ -118,7 +121,7 @@ func (a *API) Operators() http.Handler {
 func notImplemented() []string {
 	return []string{
 		"POST /api/v1/chat/stream/start", "POST /api/v1/chat/stream/resume", "POST /api/v1/chat/stream/cancel", "POST /api/v1/chat/invoke",
-		"GET /api/v1/conversations/{conversation}/interrupt-state", "POST /api/v1/conversations/{conversation}/clear",
+		"POST /api/v1/conversations/{conversation}/clear",
 		"GET /api/v1/harnesses", "GET /api/v1/agents", "PUT /api/v1/agents/{agent}",
 		"POST /api/v1/files", "GET /api/v1/files/{file}",
 	}

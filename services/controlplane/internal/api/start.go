@@ -128,9 +128,12 @@ func (a *API) startRun(w http.ResponseWriter, r *http.Request, caller runs.Calle
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusAccepted, struct {
-		RunID     string `json:"run_id"`
-		BindingID string `json:"binding_id"`
-		Epoch     uint32 `json:"epoch"`
-	}{started.RunID, started.BindingID, started.Epoch})
+	return writeJSON(w, http.StatusAccepted, startedBody{started.RunID, started.BindingID, started.Epoch})
+}
+
+// startedBody is the answer to whatever starts a run.
+type startedBody struct {
+	RunID     string `json:"run_id"`
+	BindingID string `json:"binding_id"`
+	Epoch     uint32 `json:"epoch"`
 }

@@ -47,6 +47,26 @@ func (c *Client) Put(ctx context.Context, env fence.Envelope, f runs.InlineFile)
 	return worker.File{Handle: res.GetHandle(), DisplayName: f.Name, MIMEType: f.MIMEType, Size: uint64(len(f.Data))}, nil
 }
 
+// maxUploadBytes of a file that a run writes.
+const maxUploadBytes = 8 << 20
+
+// Uploads makes n handles for the run of the envelope, each for one new file of
+// at most 8 MiB. They end with the run.
+func (c *Client) Uploads(ctx context.Context, env fence.Envelope, n uint32) ([]worker.Upload, error) {
+	out := make([]worker.Upload, 0, n)
+	for range n {
+		env.IdempotencyKey = "upload_" + rand.Text()
+		res, err := c.rpc.IssueHandle(ctx, &filebrokerv1.IssueHandleRequest{
+			Envelope: env.Proto(), Direction: filebrokerv1.Direction_DIRECTION_UPLOAD, MaxBytes: maxUploadBytes, ExpiresAt: timestamppb.New(env.Deadline),
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, worker.Upload{Handle: res.GetHandle(), MaxBytes: maxUploadBytes})
+	}
+	return out, nil
+}
+
 func (c *Client) put(ctx context.Context, env fence.Envelope, f runs.InlineFile) (objectID string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a stream that was not read to its end

@@ -48,7 +48,7 @@ func TestTheFirstLease(t *testing.T) {
 		t.Errorf("bound with %+v", b)
 	}
 	if !reflect.DeepEqual(b.Agent, worker.Agent{
-		ID: "demo", Version: 3, Name: "Demo", HarnessOptions: []byte(`{"n":12345678901234567890}`), ModelAlias: "small", MaxOutputTokens: 6, Prompt: "Be kind.",
+		ID: "demo", Version: 3, Name: "Demo", HarnessOptions: []byte(`{"n":12345678901234567890}`), Model: worker.Model{Alias: "small", MaxOutputTokens: 6}, Prompt: "Be kind.",
 	}) || b.Limits.MaxModelCalls != 4 || b.Limits.MaxToolCalls != 5 || b.Limits.MaxStateBytes == 0 || b.Limits.ShutdownGrace == 0 {
 		t.Errorf("bound with agent %+v and limits %+v", b.Agent, b.Limits)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"cofferdam.dev/pkg/binding"
@@ -87,6 +88,9 @@ func (m *Manager) tools(ctx context.Context, a agents.Agent) (tools []worker.Too
 		m.cfg.Logger.WarnContext(ctx, "tools cannot be listed; the run starts without them", "agent", a.ID, "error", err.Error())
 		return nil, false
 	}
+	for i := range tools {
+		tools[i].ApprovalRequired = a.RequiresApproval(tools[i].ID)
+	}
 	if len(unavailable) > 0 {
 		m.cfg.Logger.WarnContext(ctx, "some tools are not available", "agent", a.ID, "tools", unavailable)
 	}
@@ -100,7 +104,7 @@ func toolsDigest(tools []worker.Tool) string {
 	}
 	h := sha256.New()
 	for _, t := range tools {
-		for _, part := range []string{t.ID, t.OfferedName, t.Description, string(t.InputSchema)} {
+		for _, part := range []string{t.ID, t.OfferedName, t.Description, string(t.InputSchema), strconv.FormatBool(t.ApprovalRequired), strconv.FormatBool(t.ReadOnly)} {
 			_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails to write
 		}
 	}
@@ -113,8 +117,10 @@ func scopes(agent agents.Agent, tools []worker.Tool, handles []string) []Scope {
 	out := []Scope{
 		{Audience: capability.HarnessWorker},
 		{Audience: capability.ThreadState},
-		{Audience: capability.Memory, Memory: []string{"user"}},
 		{Audience: capability.ModelProxy, ModelAlias: agent.ModelAlias},
+	}
+	if len(agent.MemoryScopes) > 0 {
+		out = append(out, Scope{Audience: capability.Memory, Memory: agent.MemoryScopes})
 	}
 	if len(tools) > 0 {
 		ids := make([]string, len(tools))
@@ -140,14 +146,39 @@ func (m *Manager) construction(rec binding.Record, req Request, g fence.Grant, r
 		Expected:       ready,
 		Agent: worker.Agent{
 			ID: req.Agent.ID, Version: req.Agent.Version, Name: req.Agent.Name, HarnessOptions: options,
-			ModelAlias: req.Agent.ModelAlias, MaxOutputTokens: req.Agent.Limits.MaxOutputTokens, Prompt: req.Agent.Prompt,
+			Model: model(req.Agent), Prompt: req.Agent.Prompt,
 		},
-		Tools:     tools,
-		Endpoints: m.cfg.Endpoints,
+		Interrupts: worker.InterruptPolicy{
+			FormInput: !req.Agent.Interrupts.NoFormInput, ToolApproval: !req.Agent.Interrupts.NoToolApproval,
+		},
+		Middleware:   middleware(req.Agent),
+		MemoryScopes: req.Agent.MemoryScopes,
+		Tools:        tools,
+		Endpoints:    m.cfg.Endpoints,
 		Limits: worker.Limits{
 			MaxModelCalls: req.Agent.Limits.MaxModelCalls, MaxToolCalls: req.Agent.Limits.MaxToolCalls,
 			MaxStateBytes: stateBytes, ShutdownGrace: shutdownGrace,
 		},
 		Tokens: calls,
 	}
+}
+
+func model(a agents.Agent) worker.Model {
+	return worker.Model{
+		Alias: a.ModelAlias, Wire: a.Model.Wire, MaxOutputTokens: a.Limits.MaxOutputTokens,
+		ContextTokens: a.Model.ContextTokens, Images: a.Model.Images, Documents: a.Model.Documents,
+	}
+}
+
+// middleware has options that came from JSON and so go back to it.
+func middleware(a agents.Agent) []worker.Middleware {
+	out := make([]worker.Middleware, 0, len(a.Middleware))
+	for _, m := range a.Middleware {
+		options, err := json.Marshal(m.Options)
+		if err != nil || m.Options == nil {
+			options = []byte("{}")
+		}
+		out = append(out, worker.Middleware{Name: m.Name, Options: options})
+	}
+	return out
 }

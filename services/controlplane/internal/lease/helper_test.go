@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	w.minter, w.tools = &minter{}, &tools{}
 	w.agent = agents.Agent{
 		ID: "demo", Version: 3, Name: "Demo", Harness: runstest.HarnessID, AdapterVersion: runstest.AdapterVersion,
-		HarnessOptions: map[string]any{"n": json.Number("12345678901234567890")}, ModelAlias: "small", Prompt: "Be kind.", Profile: "default",
+		HarnessOptions: map[string]any{"n": json.Number("12345678901234567890")}, ModelAlias: "small", Prompt: "Be kind.", Profile: "default", MemoryScopes: []string{"user"},
 		Limits: agents.Limits{MaxModelCalls: 4, MaxToolCalls: 5, MaxOutputTokens: 6},
 	}
 	w.Manager = lease.New(lease.Config{

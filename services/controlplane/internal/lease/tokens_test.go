@@ -40,8 +40,8 @@ func TestScopesAreExact(t *testing.T) {
 		scopes: []lease.Scope{
 			{Audience: capability.HarnessWorker},
 			{Audience: capability.ThreadState},
-			{Audience: capability.Memory, Memory: []string{"user"}},
 			{Audience: capability.ModelProxy, ModelAlias: "small"},
+			{Audience: capability.Memory, Memory: []string{"user"}},
 			{Audience: capability.ToolBroker, Tools: []string{"fs.read", "fs.list"}},
 			{Audience: capability.FileBroker, Handles: []string{"handle-1", "handle-2"}},
 		},

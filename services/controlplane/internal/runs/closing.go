@@ -43,7 +43,7 @@ func (s *Service) logOf(ctx context.Context, bindingID, runID string) iter.Seq2[
 // follows from how the run ends as committed, never from what a worker said;
 // stopReason is the one thing that only a worker knows.
 func (s *Service) closing(ctx context.Context, rec binding.Record, run binding.Run, sideEffects, stopReason string) (binding.Batch, error) {
-	m := event.NewMachine(run.ID, rec.Identity.ConversationID, s.cfg.Bounds)
+	m := s.machine(rec, run.ID, run.Carried)
 	replayed := m.Replay(s.logOf(ctx, rec.ID, run.ID))
 	if f := fault.From(replayed, "runs.closing"); f != nil && (f.Code() == fault.DependencyUnavailable || ctx.Err() != nil) {
 		return binding.Batch{}, f // the store will answer later

@@ -27,12 +27,15 @@ type driver struct {
 	s     *Service
 	agent agents.Agent
 	req   StartRequest
-	env   fence.Envelope
-	grant fence.Grant
-	log   *journal
-	held  *lease.Held
-	// files of the message, as the worker gets them.
-	files []worker.File
+	// resume is what the run carries out, where it is not a new turn.
+	resume *resumption
+	env    fence.Envelope
+	grant  fence.Grant
+	log    *journal
+	held   *lease.Held
+	// files of the message, and uploads for new ones, as the worker gets them.
+	files   []worker.File
+	uploads []worker.Upload
 	// stopped is set once the worker's stream ended with a terminal.
 	stopped bool
 	// terminal is the worker's own terminal, as far as it is believed.
@@ -40,7 +43,7 @@ type driver struct {
 }
 
 // launch drives a run in a goroutine that the service waits for.
-func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartRequest) {
+func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartRequest, resume *resumption) {
 	run := *rec.Run
 	ctx, cancel := context.WithDeadline(s.stop, run.Deadline)
 	if !s.hub.drive(run.ID, cancel) {
@@ -48,12 +51,12 @@ func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartReques
 		return
 	}
 	d := &driver{
-		s: s, agent: agent, req: req,
+		s: s, agent: agent, req: req, resume: resume,
 		env: fence.Envelope{
 			BindingID: rec.ID, Epoch: rec.Epoch, Generation: rec.Generation, RunID: run.ID,
 			RequestID: run.RequestID, IdempotencyKey: "run", Deadline: run.Deadline,
 		},
-		log: newJournal(s, rec.ID, rec.Identity.ConversationID, run.ID),
+		log: newJournal(s, rec, run),
 	}
 	s.drainingMu.Lock()
 	defer s.drainingMu.Unlock()
@@ -100,10 +103,7 @@ func (d *driver) turn(ctx context.Context) error {
 	}
 	d.held, d.grant = &held, held.Grant
 	d.env = held.Grant.Envelope()
-	stream, err := held.Client.Start(ctx, held.Token.Token, worker.Turn{
-		Envelope: d.env, ConversationID: d.req.ConversationID, Message: d.req.Message,
-		Files: d.files, ClientContext: d.req.ClientContext, Tokens: held.CallTokens,
-	})
+	stream, err := d.begin(ctx, held)
 	if err != nil {
 		return err
 	}
@@ -111,10 +111,32 @@ func (d *driver) turn(ctx context.Context) error {
 	return errors.Join(err, ignoreClosed(stream.Close()))
 }
 
-// putFiles puts the files of the message into the file broker, for the
-// generation of the envelope.
+// begin gives the run to the worker.
+func (d *driver) begin(ctx context.Context, held lease.Held) (worker.Stream, error) {
+	if d.resume != nil {
+		return held.Client.Resume(ctx, held.Token.Token, d.resume.request(d.env, d.uploads, held.CallTokens))
+	}
+	return held.Client.Start(ctx, held.Token.Token, worker.Turn{
+		Envelope: d.env, ConversationID: d.req.ConversationID, Message: d.req.Message,
+		Files: d.files, Uploads: d.uploads, ClientContext: d.req.ClientContext, Tokens: held.CallTokens,
+	})
+}
+
+// putFiles puts the files of the message into the file broker, and makes handles
+// for those that the run may write, for the generation of the envelope.
 func (d *driver) putFiles(ctx context.Context, env fence.Envelope) (handles []string, err error) {
 	d.files = nil
+	d.uploads = nil
+	if n := d.agent.Limits.MaxUploads; n > 0 {
+		d.uploads, err = d.s.cfg.Files.Uploads(ctx, env, n)
+	}
+	if err != nil {
+		// The harness sees an error of its files, and the rest goes on.
+		d.s.cfg.Logger.WarnContext(ctx, "no handles for uploads; the run starts without them", "error", err.Error())
+	}
+	for _, u := range d.uploads {
+		handles = append(handles, u.Handle)
+	}
 	for _, f := range d.req.Files {
 		put, err := d.s.cfg.Files.Put(ctx, env, f)
 		if err != nil {

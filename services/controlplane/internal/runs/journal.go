@@ -28,8 +28,8 @@ type journal struct {
 // maxEmptyDeltas of a run are dropped; a worker that sends more is broken.
 const maxEmptyDeltas = 1000
 
-func newJournal(s *Service, bindingID, conversationID, runID string) *journal {
-	return &journal{s: s, bindingID: bindingID, runID: runID, machine: event.NewMachine(runID, conversationID, s.cfg.Bounds)}
+func newJournal(s *Service, rec binding.Record, run binding.Run) *journal {
+	return &journal{s: s, bindingID: rec.ID, runID: run.ID, machine: s.machine(rec, run.ID, run.Carried)}
 }
 
 // take commits a frame's events. A terminal is accepted but not appended: it
@@ -44,10 +44,6 @@ func (j *journal) take(ctx context.Context, g fence.Grant, events []event.Event)
 			}
 			terminal = e.Data
 			break
-		}
-		if e.Type() == event.TypeInterruptRequested && !j.s.cfg.Interrupts {
-			// Its head commit would end the run as success, which its log denies.
-			return nil, fault.New(fault.NotImplemented, "runs.take")
 		}
 		err := j.machine.Accept(e)
 		if errors.Is(err, event.ErrEmptyDelta) && j.empty < maxEmptyDeltas {

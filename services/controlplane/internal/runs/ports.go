@@ -9,10 +9,12 @@ import (
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
 
-// Files puts what came with a message into the file broker, and makes a
-// download handle for it.
+// Files puts what came with a message into the file broker, and makes the
+// handles of a run.
 type Files interface {
 	Put(ctx context.Context, env fence.Envelope, f InlineFile) (worker.File, error)
+	// Uploads makes n handles, each for one new file of the run.
+	Uploads(ctx context.Context, env fence.Envelope, n uint32) ([]worker.Upload, error)
 }
 
 // Leases gets workers for runs; *lease.Manager does.

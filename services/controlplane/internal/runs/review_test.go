@@ -40,7 +40,7 @@ func TestALogThatDeniesItsEndIsEndedAllTheSame(t *testing.T) {
 			}
 			return (*s).Commit(ctx, p, "ref") // success, although it has asked
 		}
-	}, runstest.Options{Change: func(c *runs.Config) { c.Interrupts = true }})
+	}, runstest.Options{})
 	r := start(t, s, "hi")
 	if d := document(t, s, r.RunID); d.End.Kind != binding.EndSuccess || d.Events != 3 {
 		t.Errorf("document = %+v, want success with one terminal", d)
@@ -49,16 +49,16 @@ func TestALogThatDeniesItsEndIsEndedAllTheSame(t *testing.T) {
 	last[event.RunFinished](t, follow(t, s, start(t, s, "again").RunID))
 }
 
-func TestAnInterruptThatNobodyCommitsIsSaidNotToBeThere(t *testing.T) {
+func TestAnInterruptThatNobodyCommitsBreaksTheProtocol(t *testing.T) {
 	s := newStack(t, func(**runstest.Stack) runstest.Script {
 		return func(ctx context.Context, p *runstest.Play) error {
 			return p.Emit(ctx, started(), event.InterruptRequested{
 				InterruptID: "i1", InterruptType: event.InterruptFormInput, AgentID: "demo", Prompt: "Which?",
 				Fields: []event.FormField{{FieldName: "which", FieldType: "text", Required: true}},
-			})
+			}, event.RunInterrupted{InterruptID: "i1", Reason: event.InterruptedForHumanInput})
 		}
 	}, runstest.Options{})
-	if e := last[event.RunError](t, follow(t, s, start(t, s, "hi").RunID)); e.Code != string(fault.NotImplemented) {
+	if e := last[event.RunError](t, follow(t, s, start(t, s, "hi").RunID)); e.Code != string(fault.Protocol) {
 		t.Errorf("code = %s", e.Code)
 	}
 }

@@ -42,11 +42,8 @@ type Config struct {
 	// Owner is this replica and its incarnation; another process never has it.
 	Owner  string
 	Bounds event.Bounds
-	// Interrupts says that the state facade can commit one. Without it a run that
-	// asks ends as not_implemented.
-	Interrupts bool
-	Logger     *slog.Logger
-	Meter      metric.Meter
+	Logger *slog.Logger
+	Meter  metric.Meter
 
 	// BeatEvery is how often a driven run's owner beats.
 	BeatEvery time.Duration

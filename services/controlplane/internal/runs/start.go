@@ -42,6 +42,7 @@ const startAttempts = 20
 
 // Start commits a run and drives it. It returns once the run is committed.
 // Errors: not_found (agent), already_running, idempotency_conflict,
+// interrupt_conflict while an interrupt waits for its answer,
 // dependency_unavailable.
 func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (Started, error) {
 	if s.stop.Err() != nil {
@@ -67,15 +68,17 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 		ContentDigest: contentDigest(req),
 		Deadline:      s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
 		Owner:         s.cfg.Owner,
+		// Its head commit would take the interrupt away unanswered.
+		NoInterrupt: true,
 	}
 	defer s.hub.expect(p.RunID)()
-	started, err := s.commitStart(ctx, p)
+	started, err := s.commitStart(ctx, p.BindingID, func() (binding.Started, error) { return s.cfg.Writer.Start(ctx, p) })
 	if err != nil {
 		return Started{}, err
 	}
 	out := Started{RunID: p.RunID, BindingID: rec.ID, Epoch: p.Epoch, New: started.Outcome == binding.StartedNow}
 	if out.New {
-		s.launch(started.Record, agent, req) //nolint:contextcheck // a run outlives the request that starts it
+		s.launch(started.Record, agent, req, nil) //nolint:contextcheck // a run outlives the request that starts it
 	}
 	return out, nil
 }
@@ -106,15 +109,15 @@ func (s *Service) binding(ctx context.Context, caller Caller, agent agents.Agent
 	return next, nil
 }
 
-// commitStart makes write 1. A run that is only still ending holds a start up
-// for no longer than it takes to conclude it.
-func (s *Service) commitStart(ctx context.Context, p binding.StartParams) (binding.Started, error) {
+// commitStart makes write 1 or 9. A run that is only still ending holds a start
+// up for no longer than it takes to conclude it.
+func (s *Service) commitStart(ctx context.Context, bindingID string, write func() (binding.Started, error)) (binding.Started, error) {
 	for attempt := 0; ; attempt++ {
-		started, err := s.cfg.Writer.Start(ctx, p)
+		started, err := write()
 		if !fault.Is(err, fault.AlreadyRunning) || attempt >= startAttempts {
 			return started, err
 		}
-		rec, lerr := s.cfg.Writer.Backend().Load(ctx, p.BindingID)
+		rec, lerr := s.cfg.Writer.Backend().Load(ctx, bindingID)
 		if lerr != nil || rec.Run != nil {
 			return started, err
 		}

@@ -27,6 +27,8 @@ type Client interface {
 	Bind(ctx context.Context, token string, b Binding) error
 	// Start takes the run's capability for harness-worker.
 	Start(ctx context.Context, token string, t Turn) (Stream, error)
+	// Resume takes the run's capability for harness-worker.
+	Resume(ctx context.Context, token string, r Resume) (Stream, error)
 	// Cancel takes a lifecycle capability.
 	Cancel(ctx context.Context, token string, env fence.Envelope, reason string) (Cancelled, error)
 	// Close gives up idle connections.
@@ -54,17 +56,38 @@ type Binding struct {
 	Endpoints      Endpoints
 	Limits         Limits
 	Tokens         []Token
+	Interrupts     InterruptPolicy
+	Middleware     []Middleware
+	MemoryScopes   []string
+}
+
+// InterruptPolicy says what a harness may ask a person for.
+type InterruptPolicy struct{ FormInput, ToolApproval bool }
+
+// Middleware is one portable step; Options are one JSON object.
+type Middleware struct {
+	Name    string
+	Options []byte
 }
 
 // Agent is the normalized configuration of agent and model.
 type Agent struct {
-	ID              string
-	Version         uint32
-	Name            string
-	HarnessOptions  []byte
-	ModelAlias      string
+	ID             string
+	Version        uint32
+	Name           string
+	HarnessOptions []byte
+	Model          Model
+	Prompt         string
+}
+
+// Model is the normalized configuration of the agent's model.
+type Model struct {
+	Alias           string
+	Wire            string
 	MaxOutputTokens uint32
-	Prompt          string
+	ContextTokens   uint32
+	Images          bool
+	Documents       bool
 }
 
 // Tool is a portable descriptor.
@@ -73,6 +96,10 @@ type Tool struct {
 	OfferedName string
 	Description string
 	InputSchema []byte
+	// ApprovalRequired asks a person before each call.
+	ApprovalRequired bool
+	// ReadOnly was declared by the operator.
+	ReadOnly bool
 }
 
 // Endpoints are the only addresses that a worker may call.
@@ -101,8 +128,31 @@ type Turn struct {
 	ConversationID string
 	Message        string
 	Files          []File
+	Uploads        []Upload
 	ClientContext  []byte
 	Tokens         []Token
+}
+
+// Resume is a decision on a committed interrupt, in the run that carries it out.
+type Resume struct {
+	Envelope       fence.Envelope
+	ConversationID string
+	// Interrupt is the payload of interrupt.requested as it stands in the log.
+	Interrupt   []byte
+	InterruptID string
+	Revision    uint64
+	Decision    event.ResumeDecision
+	// Carried are the calls that count as started besides those that the interrupt
+	// names.
+	Carried []string
+	Uploads []Upload
+	Tokens  []Token
+}
+
+// Upload is a handle for one file that does not exist yet.
+type Upload struct {
+	Handle   string
+	MaxBytes uint64
 }
 
 // File is a file behind a download handle.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"net/http"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
@@ -76,7 +74,15 @@ func (c *client) Start(ctx context.Context, token string, t worker.Turn) (worker
 	if err != nil {
 		return nil, received(err, "workerclient.Start")
 	}
-	return stream{s}, nil
+	return stream{started{s}, s.Close}, nil
+}
+
+func (c *client) Resume(ctx context.Context, token string, r worker.Resume) (worker.Stream, error) {
+	s, err := c.rpc.ResumeRun(rpc.WithToken(ctx, token), resumeRequest(r))
+	if err != nil {
+		return nil, received(err, "workerclient.Resume")
+	}
+	return stream{resumed{s}, s.Close}, nil
 }
 
 func (c *client) Cancel(ctx context.Context, token string, env fence.Envelope, reason string) (worker.Cancelled, error) {
@@ -85,41 +91,6 @@ func (c *client) Cancel(ctx context.Context, token string, env fence.Envelope, r
 		return worker.Cancelled{}, received(err, "workerclient.Cancel")
 	}
 	return worker.Cancelled{Active: r.GetActive(), Stopped: r.GetStopped()}, nil
-}
-
-func bindRequest(b worker.Binding) *workerv1.BindRequest {
-	req := &workerv1.BindRequest{
-		Envelope:       b.Envelope.Proto(),
-		ConversationId: b.ConversationID,
-		Expected: &workerv1.ExpectedWorker{
-			HarnessId: b.Expected.HarnessID, AdapterVersion: b.Expected.AdapterVersion,
-			WorkerImageDigest: b.Expected.ImageDigest, BootNonce: b.Expected.BootNonce,
-		},
-		Agent:  &workerv1.Agent{AgentId: b.Agent.ID, Version: b.Agent.Version, Name: b.Agent.Name, HarnessOptions: b.Agent.HarnessOptions},
-		Model:  &workerv1.Model{Alias: b.Agent.ModelAlias, MaxOutputTokens: b.Agent.MaxOutputTokens},
-		Prompt: b.Agent.Prompt,
-		Endpoints: &workerv1.Endpoints{
-			ToolBroker: endpoint(b.Endpoints.ToolBroker), ThreadState: endpoint(b.Endpoints.ThreadState), Memory: endpoint(b.Endpoints.Memory),
-			FileBroker: endpoint(b.Endpoints.FileBroker), ModelProxy: endpoint(b.Endpoints.ModelProxy),
-		},
-		Limits: &workerv1.Limits{
-			MaxModelCalls: b.Limits.MaxModelCalls, MaxToolCalls: b.Limits.MaxToolCalls,
-			MaxStateBytes: b.Limits.MaxStateBytes, ShutdownGrace: durationpb.New(b.Limits.ShutdownGrace),
-		},
-		Tokens: tokens(b.Tokens),
-	}
-	for _, t := range b.Tools {
-		req.Tools = append(req.Tools, &workerv1.Tool{ToolId: t.ID, OfferedName: t.OfferedName, Description: t.Description, InputSchema: t.InputSchema})
-	}
-	return req
-}
-
-func startRequest(t worker.Turn) *workerv1.StartRunRequest {
-	in := &workerv1.TurnInput{ConversationId: t.ConversationID, Message: t.Message, ClientContext: t.ClientContext}
-	for _, f := range t.Files {
-		in.Files = append(in.Files, &workerv1.InputFile{Handle: f.Handle, DisplayName: f.DisplayName, MimeType: f.MIMEType, Size: f.Size})
-	}
-	return &workerv1.StartRunRequest{Envelope: t.Envelope.Proto(), Input: in, Tokens: tokens(t.Tokens)}
 }
 
 func endpoint(e rpc.Endpoint) *workerv1.Endpoint {

@@ -52,9 +52,13 @@ func binding(s *stand) worker.Binding {
 		Envelope: s.Envelope(), ConversationID: "conversation-1",
 		Expected: worker.Ready{HarnessID: "native", AdapterVersion: "1.2.3", ImageDigest: "sha256:" + strings.Repeat("0", 64), BootNonce: "nonce"},
 		Agent: worker.Agent{
-			ID: "demo", Version: 2, Name: "Demo", HarnessOptions: []byte(`{"a":1}`), ModelAlias: "small", MaxOutputTokens: 3, Prompt: "Be kind.",
+			ID: "demo", Version: 2, Name: "Demo", HarnessOptions: []byte(`{"a":1}`), Prompt: "Be kind.",
+			Model: worker.Model{Alias: "small", MaxOutputTokens: 3, Wire: "gemini", ContextTokens: 9, Images: true, Documents: true},
 		},
-		Tools: []worker.Tool{{ID: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{}`)}},
+		Interrupts:   worker.InterruptPolicy{FormInput: true, ToolApproval: true},
+		Middleware:   []worker.Middleware{{Name: "redact", Options: []byte(`{"b":2}`)}},
+		MemoryScopes: []string{"user"},
+		Tools:        []worker.Tool{{ID: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{}`), ApprovalRequired: true, ReadOnly: true}},
 		Endpoints: worker.Endpoints{
 			ToolBroker: endpoint("toolbroker"), ThreadState: endpoint("statefacade"), Memory: endpoint("memory"),
 			FileBroker: endpoint("filebroker"), ModelProxy: endpoint("modelproxy"),
@@ -81,11 +85,15 @@ func TestBind(t *testing.T) {
 	}
 	want := &workerv1.BindRequest{
 		Envelope: b.Envelope.Proto(), ConversationId: "conversation-1",
-		Expected: &workerv1.ExpectedWorker{HarnessId: "native", AdapterVersion: "1.2.3", WorkerImageDigest: b.Expected.ImageDigest, BootNonce: "nonce"},
-		Agent:    &workerv1.Agent{AgentId: "demo", Version: 2, Name: "Demo", HarnessOptions: []byte(`{"a":1}`)},
-		Model:    &workerv1.Model{Alias: "small", MaxOutputTokens: 3},
-		Prompt:   "Be kind.",
-		Tools:    []*workerv1.Tool{{ToolId: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{}`)}},
+		Expected:        &workerv1.ExpectedWorker{HarnessId: "native", AdapterVersion: "1.2.3", WorkerImageDigest: b.Expected.ImageDigest, BootNonce: "nonce"},
+		Agent:           &workerv1.Agent{AgentId: "demo", Version: 2, Name: "Demo", HarnessOptions: []byte(`{"a":1}`)},
+		Model:           &workerv1.Model{Alias: "small", MaxOutputTokens: 3, Wire: "gemini", ContextTokens: 9, Images: true, Documents: true},
+		Prompt:          "Be kind.",
+		Tools:           []*workerv1.Tool{{ToolId: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{}`), ApprovalRequired: true, ReadOnly: true}},
+		ContractVersion: 1,
+		Interrupts:      &workerv1.InterruptPolicy{FormInput: true, ToolApproval: true},
+		Middleware:      []*workerv1.Middleware{{Name: "redact", Options: []byte(`{"b":2}`)}},
+		MemoryScopes:    []string{"user"},
 		Endpoints: &workerv1.Endpoints{
 			ToolBroker: endpoint("toolbroker"), ThreadState: endpoint("statefacade"), Memory: endpoint("memory"),
 			FileBroker: endpoint("filebroker"), ModelProxy: endpoint("modelproxy"),

@@ -12,6 +12,7 @@ import (
 	"cofferdam.dev/pkg/event/eventproto"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	eventv1 "cofferdam.dev/pkg/gen/harness/event/v1"
 	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
@@ -22,7 +23,30 @@ const maxFrameEvents = 64
 var errNoEvents = errors.New("frame has no event")
 
 type stream struct {
-	s workerv1connect.WorkerServiceStartRunClientStream
+	frames interface {
+		next() (*eventv1.EventFrame, error)
+	}
+	close func() error
+}
+
+// started and resumed are the two streams of the wire, which differ in name only.
+type (
+	started struct {
+		s workerv1connect.WorkerServiceStartRunClientStream
+	}
+	resumed struct {
+		s workerv1connect.WorkerServiceResumeRunClientStream
+	}
+)
+
+func (s started) next() (*eventv1.EventFrame, error) {
+	m, err := s.s.Receive()
+	return m.GetFrame(), err
+}
+
+func (s resumed) next() (*eventv1.EventFrame, error) {
+	m, err := s.s.Receive()
+	return m.GetFrame(), err
 }
 
 // Next ends with io.EOF where the worker ended the stream. What the worker sends
@@ -30,11 +54,10 @@ type stream struct {
 // question.
 func (s stream) Next() (worker.Frame, error) {
 	const op = "workerclient.Next"
-	m, err := s.s.Receive()
+	f, err := s.frames.next()
 	if err != nil {
 		return worker.Frame{}, received(err, op)
 	}
-	f := m.GetFrame()
 	env, err := fence.FromProto(f.GetEnvelope())
 	if err != nil {
 		return worker.Frame{}, fault.Wrap(err, fault.Protocol, op)
@@ -60,7 +83,7 @@ func (s stream) Next() (worker.Frame, error) {
 }
 
 // Close ends the stream, also one that was not read to its end.
-func (s stream) Close() error { return s.s.Close() }
+func (s stream) Close() error { return s.close() }
 
 // received tells the three apart that an error can be: what cannot be taken (too
 // large, not protobuf), a connection that broke, and what the worker says. The

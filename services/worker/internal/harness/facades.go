@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-
-	"cofferdam.dev/pkg/event"
 )
 
 // Facades are the only ways out of the sandbox, for one run.
@@ -122,7 +120,3 @@ type Memory interface {
 	// request_too_large.
 	Put(ctx context.Context, callID string, scope MemoryScope, key string, r MemoryRecord) (revision uint64, err error)
 }
-
-// InterruptBody is the published form of an interrupt's payload, and what its
-// hash is made of.
-func InterruptBody(d event.InterruptRequested) ([]byte, error) { return json.Marshal(d) }

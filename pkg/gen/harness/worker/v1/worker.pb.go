@@ -479,7 +479,10 @@ type ResumeRunRequest struct {
 	Interrupt []byte          `protobuf:"bytes,6,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
 	Decision  *ResumeDecision `protobuf:"bytes,7,opt,name=decision,proto3" json:"decision,omitempty"`
 	// Handles for what the harness may write.
-	Uploads       []*UploadHandle `protobuf:"bytes,8,rep,name=uploads,proto3" json:"uploads,omitempty"`
+	Uploads []*UploadHandle `protobuf:"bytes,8,rep,name=uploads,proto3" json:"uploads,omitempty"`
+	// Tool calls that count as started besides those that the interrupt names: they
+	// delegate to what was interrupted.
+	CarriedCalls  []string `protobuf:"bytes,9,rep,name=carried_calls,json=carriedCalls,proto3" json:"carried_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -566,6 +569,13 @@ func (x *ResumeRunRequest) GetDecision() *ResumeDecision {
 func (x *ResumeRunRequest) GetUploads() []*UploadHandle {
 	if x != nil {
 		return x.Uploads
+	}
+	return nil
+}
+
+func (x *ResumeRunRequest) GetCarriedCalls() []string {
+	if x != nil {
+		return x.CarriedCalls
 	}
 	return nil
 }
@@ -1058,7 +1068,7 @@ const file_harness_worker_v1_worker_proto_rawDesc = "" +
 	"\tmime_type\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc1\x01R\bmimeType\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x04R\x04size\"F\n" +
 	"\x10StartRunResponse\x122\n" +
-	"\x05frame\x18\x01 \x01(\v2\x1c.harness.event.v1.EventFrameR\x05frame\"\x86\x04\n" +
+	"\x05frame\x18\x01 \x01(\v2\x1c.harness.event.v1.EventFrameR\x05frame\"\xd3\x04\n" +
 	"\x10ResumeRunRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12B\n" +
 	"\finterrupt_id\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\vinterruptId\x12-\n" +
@@ -1067,7 +1077,8 @@ const file_harness_worker_v1_worker_proto_rawDesc = "" +
 	"\x0fconversation_id\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x0econversationId\x12)\n" +
 	"\tinterrupt\x18\x06 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x10R\tinterrupt\x12E\n" +
 	"\bdecision\x18\a \x01(\v2!.harness.worker.v1.ResumeDecisionB\x06\xbaH\x03\xc8\x01\x01R\bdecision\x12C\n" +
-	"\auploads\x18\b \x03(\v2\x1f.harness.worker.v1.UploadHandleB\b\xbaH\x05\x92\x01\x02\x10\x10R\auploads\"\x8a\x01\n" +
+	"\auploads\x18\b \x03(\v2\x1f.harness.worker.v1.UploadHandleB\b\xbaH\x05\x92\x01\x02\x10\x10R\auploads\x12K\n" +
+	"\rcarried_calls\x18\t \x03(\tB&\xbaH#\x92\x01 \x10@\"\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\fcarriedCalls\"\x8a\x01\n" +
 	"\x0eResumeDecision\x12\x1d\n" +
 	"\x04form\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x04R\x04form\x12\x18\n" +
 	"\adismiss\x18\x02 \x01(\bR\adismiss\x12?\n" +

@@ -2,6 +2,8 @@ package runstest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -88,7 +90,7 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	s.Guard = fence.NewGuard(s.Writer, time.Now)
 	logger := slog.New(slog.DiscardHandler)
 	cfg := runs.Config{
-		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: catalogue, Provider: s.Provider, Environment: "test", Owner: o.Owner,
+		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: catalogue, Provider: s.Provider, Files: Files{}, Environment: "test", Owner: o.Owner,
 		Bounds: event.DefaultBounds(), Logger: logger, Meter: noop.NewMeterProvider().Meter("test"),
 		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, CancelGrace: 200 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
 		Leases: lease.New(lease.Config{
@@ -108,6 +110,20 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 // Commit does what the state facade does at the end of a turn: it moves the
 // head and ends the run as success.
 func (s *Stack) Commit(ctx context.Context, p *Play, ref string) error {
+	return s.commit(ctx, p, ref, nil)
+}
+
+// Interrupt does the same for a run that waits for a person.
+func (s *Stack) Interrupt(ctx context.Context, p *Play, ref string, asks event.InterruptRequested) error {
+	body, err := event.InterruptBody(asks)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body)
+	return s.commit(ctx, p, ref, &binding.Interrupt{ID: asks.InterruptID, Hash: hex.EncodeToString(sum[:])})
+}
+
+func (s *Stack) commit(ctx context.Context, p *Play, ref string, i *binding.Interrupt) error {
 	g, err := s.Guard.Admit(ctx, p.Turn.Envelope)
 	if err != nil {
 		return err
@@ -118,7 +134,7 @@ func (s *Stack) Commit(ctx context.Context, p *Play, ref string) error {
 	}
 	_, _, err = s.Writer.CommitHead(ctx, g, binding.HeadCommit{
 		ExpectedRevision: rec.Head.Revision, Codec: "test", CodecVersion: 1, SnapshotRef: ref,
-		SHA256: ref, IdempotencyDigest: ref, LastSequence: p.LastSequence(),
+		SHA256: ref, IdempotencyDigest: ref, LastSequence: p.LastSequence(), Interrupt: i,
 	})
 	return err
 }

@@ -27,7 +27,10 @@ type Script func(ctx context.Context, p *Play) error
 
 // Play is one run of a script.
 type Play struct {
+	// Turn has the envelope in every case, and the message where it is no resume.
 	Turn worker.Turn
+	// Resume is set where the run carries a decision out.
+	Resume *worker.Resume
 	// Frame may be changed by a script that lies about who it is.
 	Frame   worker.Frame
 	machine *event.Machine
@@ -151,6 +154,27 @@ func (w *Worker) Bind(_ context.Context, token string, b worker.Binding) error {
 
 // Start implements worker.Client.
 func (w *Worker) Start(ctx context.Context, _ string, t worker.Turn) (worker.Stream, error) {
+	return w.play(ctx, &Play{Turn: t})
+}
+
+// Resume implements worker.Client.
+func (w *Worker) Resume(ctx context.Context, _ string, r worker.Resume) (worker.Stream, error) {
+	i, err := event.DecodeInterrupt(r.Interrupt, event.DefaultBounds())
+	if err != nil {
+		return nil, fault.From(err, "runstest.Resume")
+	}
+	var carried []event.Carried
+	for _, a := range i.ToolApprovals {
+		carried = append(carried, event.Carried{ToolCallID: a.ToolCallID, Decision: r.Decision.On(i, a.ToolCallID)})
+	}
+	for _, id := range r.Carried {
+		carried = append(carried, event.Carried{ToolCallID: id})
+	}
+	return w.play(ctx, &Play{Turn: worker.Turn{Envelope: r.Envelope, ConversationID: r.ConversationID}, Resume: &r}, carried...)
+}
+
+func (w *Worker) play(ctx context.Context, p *Play, carried ...event.Carried) (worker.Stream, error) {
+	t := p.Turn
 	w.all.mu.Lock()
 	script := w.all.script
 	w.all.mu.Unlock()
@@ -167,10 +191,8 @@ func (w *Worker) Start(ctx context.Context, _ string, t worker.Turn) (worker.Str
 	ctx, cancel := context.WithCancel(life)
 	frames := make(chan worker.Frame)
 	s := &stream{frames: frames, gone: w.gone, cancel: hangUp, ctx: reading}
-	p := &Play{
-		Turn: t, frames: frames, machine: event.NewMachine(t.Envelope.RunID, t.ConversationID, event.DefaultBounds()),
-		Frame: worker.Frame{Envelope: t.Envelope, CapabilityID: jti(w.token), BootNonce: "nonce-" + w.uid},
-	}
+	p.frames, p.machine = frames, event.NewMachine(t.Envelope.RunID, t.ConversationID, event.DefaultBounds(), carried...)
+	p.Frame = worker.Frame{Envelope: t.Envelope, CapabilityID: jti(w.token), BootNonce: "nonce-" + w.uid}
 	w.running, w.stopped = cancel, make(chan struct{})
 	stopped, gone := w.stopped, w.gone
 	stop := make(chan struct{})

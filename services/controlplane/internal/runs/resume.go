@@ -1,0 +1,249 @@
+package runs
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/worker"
+)
+
+// ResumeRequest is a caller's decision on an interrupt.
+type ResumeRequest struct {
+	// RunID is the run that was interrupted.
+	RunID       string
+	InterruptID string
+	// Revision of the interrupt, as the caller saw it.
+	Revision uint64
+	Decision event.ResumeDecision
+}
+
+// resumption is a decision that is being carried out.
+type resumption struct {
+	conversationID string
+	interruptID    string
+	revision       uint64
+	body           []byte
+	decision       event.ResumeDecision
+	// delegating are the carried calls that nobody was asked about.
+	delegating []string
+}
+
+func (r *resumption) request(env fence.Envelope, uploads []worker.Upload, tokens []worker.Token) worker.Resume {
+	return worker.Resume{
+		Envelope: env, ConversationID: r.conversationID, Interrupt: r.body, InterruptID: r.interruptID,
+		Revision: r.revision, Decision: r.decision, Carried: r.delegating, Uploads: uploads, Tokens: tokens,
+	}
+}
+
+// Resume commits the run that carries a decision out, and drives it. The same
+// decision again is answered with the same run. The caller may use the agent:
+// that is checked before. Errors: not_found (run), interrupt_not_found,
+// interrupt_conflict for another revision or after another decision,
+// invalid_request for a decision that does not fit what was asked,
+// already_running, dependency_unavailable.
+func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) (Started, error) {
+	const op = "runs.Resume"
+	if s.stop.Err() != nil {
+		return Started{}, fault.New(fault.DependencyUnavailable, op, fault.RetryAfter(time.Second))
+	}
+	rec, _, err := s.find(ctx, caller, req.RunID)
+	if err != nil {
+		return Started{}, err
+	}
+	agent, ok := s.cfg.Agents.Get(rec.Identity.AgentID)
+	if !ok {
+		return Started{}, fault.New(fault.NotFound, op, fault.Detail("agent_id: unknown"))
+	}
+	asked, err := s.asked(ctx, rec, req.RunID)
+	if err != nil {
+		return Started{}, err
+	}
+	if asked.InterruptID != req.InterruptID {
+		return Started{}, fault.New(fault.InterruptNotFound, op)
+	}
+	decision, err := req.Decision.Normal(asked.InterruptRequested)
+	if err != nil {
+		return Started{}, badDecision(err)
+	}
+	r := &resumption{
+		conversationID: rec.Identity.ConversationID, interruptID: req.InterruptID, revision: req.Revision, body: asked.body, decision: decision,
+	}
+	p := binding.ResumeParams{
+		StartParams: binding.StartParams{
+			BindingID: rec.ID,
+			Epoch:     rec.Epoch,
+			RunID:     binding.ResumeRunID(rec.ID, rec.Epoch, req.InterruptID, req.Revision),
+			RequestID: "req_" + rand.Text(),
+			Deadline:  s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
+			Owner:     s.cfg.Owner,
+		},
+		InterruptID: req.InterruptID, Revision: req.Revision, DecisionHash: decisionHash(decision),
+	}
+	for _, c := range asked.pending {
+		d := decision.On(asked.InterruptRequested, c.ToolCallID)
+		p.Carried = append(p.Carried, binding.Carried{ToolCallID: c.ToolCallID, Decision: string(d)})
+		if d == "" {
+			r.delegating = append(r.delegating, c.ToolCallID)
+		}
+	}
+	defer s.hub.expect(p.RunID)()
+	started, err := s.commitStart(ctx, rec.ID, func() (binding.Started, error) { return s.cfg.Writer.Resume(ctx, p) })
+	if err != nil {
+		return Started{}, err
+	}
+	out := Started{RunID: p.RunID, BindingID: rec.ID, Epoch: p.Epoch, New: started.Outcome == binding.StartedNow}
+	if out.New {
+		start := StartRequest{AgentID: agent.ID, ConversationID: rec.Identity.ConversationID}
+		s.launch(started.Record, agent, start, r) //nolint:contextcheck // a run outlives the request that starts it
+	}
+	return out, nil
+}
+
+// asked is an interrupt as it stands in the log of its run.
+type asked struct {
+	event.InterruptRequested
+	// body is its payload in the published form.
+	body []byte
+	// pending are the calls that wait for the answer.
+	pending []event.Carried
+}
+
+// asked reads the interrupt of a run from its log. Errors: interrupt_not_found.
+func (s *Service) asked(ctx context.Context, rec binding.Record, runID string) (asked, error) {
+	const op = "runs.asked"
+	carried, err := s.carried(ctx, rec, runID)
+	if err != nil {
+		return asked{}, err
+	}
+	m := s.machine(rec, runID, carried)
+	if err := m.Replay(s.logOf(ctx, rec.ID, runID)); err != nil {
+		return asked{}, fault.From(err, op)
+	}
+	i, ok := m.Interrupt()
+	if t, ended := m.Terminal(); !ok || !ended || t.Type() != event.TypeRunInterrupted {
+		return asked{}, fault.New(fault.InterruptNotFound, op)
+	}
+	body, err := event.InterruptBody(i)
+	if err != nil {
+		return asked{}, fault.Wrap(err, fault.Internal, op)
+	}
+	if p := rec.Interrupt; p != nil && p.RunID == runID && p.Hash != interruptHash(body) {
+		// The worker had another question committed than the one that people saw.
+		return asked{}, fault.Wrap(errOtherInterrupt, fault.Protocol, op)
+	}
+	return asked{i, body, m.Pending()}, nil
+}
+
+var errOtherInterrupt = errors.New("the committed interrupt is not the one in the log")
+
+// interruptHash is what the record keeps of an interrupt's body.
+func interruptHash(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+// carried are the calls that a run did not have to start.
+func (s *Service) carried(ctx context.Context, rec binding.Record, runID string) ([]binding.Carried, error) {
+	for _, e := range rec.Ending {
+		if e.Run != nil && e.Run.ID == runID {
+			return e.Run.Carried, nil
+		}
+	}
+	if rec.Run != nil && rec.Run.ID == runID {
+		return rec.Run.Carried, nil
+	}
+	doc, err := s.cfg.Writer.Backend().LoadRun(ctx, runID)
+	if errors.Is(err, binding.ErrNotFound) {
+		return nil, fault.New(fault.InterruptNotFound, "runs.carried")
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.DependencyUnavailable, "runs.carried")
+	}
+	return doc.Carried, nil
+}
+
+// machine is that of one run of a binding.
+func (s *Service) machine(rec binding.Record, runID string, carried []binding.Carried) *event.Machine {
+	calls := make([]event.Carried, len(carried))
+	for i, c := range carried {
+		calls[i] = event.Carried{ToolCallID: c.ToolCallID, Decision: event.Decision(c.Decision)}
+	}
+	return event.NewMachine(runID, rec.Identity.ConversationID, s.cfg.Bounds, calls...)
+}
+
+// decisionHash tells one decision from another; the same one has one form.
+func decisionHash(d event.ResumeDecision) string {
+	raw, err := json.Marshal(struct {
+		Form    string
+		Dismiss bool
+		Tools   []event.ToolDecision
+	}{string(d.Form), d.Dismiss, normalTools(d.Tools)})
+	if err != nil { // it was checked to be JSON
+		return ""
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// normalTools are decisions that can be marshalled: an absent object cannot.
+func normalTools(in []event.ToolDecision) []event.ToolDecision {
+	out := make([]event.ToolDecision, len(in))
+	for i, t := range in {
+		if t.Arguments == "" {
+			t.Arguments = event.EmptyObject
+		}
+		out[i] = t
+	}
+	return out
+}
+
+func badDecision(err error) error {
+	var v *event.ViolationError
+	if errors.As(err, &v) {
+		return fault.Wrap(err, fault.InvalidRequest, "runs.Resume", fault.Detail(v.Field+": "+v.Reason))
+	}
+	return fault.From(err, "runs.Resume")
+}
+
+// PendingInterrupt is what a conversation waits for.
+type PendingInterrupt struct {
+	RunID    string
+	Revision uint64
+	// Interrupt as it stands in the log.
+	Interrupt event.InterruptRequested
+}
+
+// PendingInterrupt gives the interrupt that the caller's conversation waits for,
+// or nil. A conversation that there is not waits for nothing.
+func (s *Service) PendingInterrupt(ctx context.Context, caller Caller, agentID, conversationID string) (*PendingInterrupt, error) {
+	id := s.cfg.IDs.BindingID(binding.Identity{
+		Environment: s.cfg.Environment, Subject: caller.Subject, Organization: caller.Organization,
+		AgentID: agentID, ConversationID: conversationID,
+	})
+	rec, err := s.cfg.Writer.Backend().Load(ctx, id)
+	switch {
+	case errors.Is(err, binding.ErrNotFound):
+		return nil, nil //nolint:nilnil // no interrupt is no error
+	case err != nil:
+		return nil, fault.Wrap(err, fault.DependencyUnavailable, "runs.PendingInterrupt")
+	case rec.Interrupt == nil:
+		return nil, nil //nolint:nilnil // see above
+	}
+	asked, err := s.asked(ctx, rec, rec.Interrupt.RunID)
+	if fault.Is(err, fault.InterruptNotFound) {
+		return nil, nil //nolint:nilnil // its run has not ended yet: nobody was asked
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &PendingInterrupt{RunID: rec.Interrupt.RunID, Revision: rec.Interrupt.Revision, Interrupt: asked.InterruptRequested}, nil
+}
