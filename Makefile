@@ -32,7 +32,6 @@ TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 OWN_TOOLS    := tools/openfga tools/protobuf tools/repocheck
 COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go))
 BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
-AGUI         := tests/agui
 
 say        = printf '%s\n' '$(1)' >&2
 # Build in the tool module tools/$(1); $(2) is where to put what.
@@ -126,7 +125,7 @@ tidy: ## Tidy every module by itself, as check-deps wants it
 
 .PHONY: clean
 clean: ## Remove ./bin and npm packages; data in ./.cofferdam stays
-	@rm -rf $(BIN) $(AGUI)/node_modules
+	@rm -rf $(BIN) $(wildcard tests/*/node_modules)
 
 # What the targets above need.
 
@@ -154,12 +153,12 @@ bin/repocheck: $(filter-out %_test.go,$(wildcard tools/repocheck/*))
 	@$(call build_tool,repocheck,$(BIN)/ .)
 
 .PHONY: node-modules
-node-modules: $(if $(wildcard $(AGUI)/package-lock.json),$(AGUI)/node_modules/.installed)
+node-modules: $(patsubst %/package-lock.json,%/node_modules/.installed,$(wildcard tests/*/package-lock.json))
 
-$(AGUI)/node_modules/.installed: $(AGUI)/package-lock.json
+%/node_modules/.installed: %/package-lock.json
 	@if command -v npm >/dev/null; then \
-		$(call say,installing the npm packages of the AG-UI test ...); \
-		cd $(AGUI) && npm ci --no-audit --no-fund >&2 && touch node_modules/.installed; \
+		$(call say,installing the npm packages of $* ...); \
+		cd $* && npm ci --no-audit --no-fund >&2 && touch node_modules/.installed; \
 	else \
-		$(call say,WARNING: npm is missing: the AG-UI encoder is NOT tested against the real client); \
+		$(call say,WARNING: npm is missing: what needs the packages of $* is NOT tested); \
 	fi
