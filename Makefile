@@ -29,7 +29,7 @@ UNIT_PKGS   = $(shell $(GO) list -m -f '{{if ne .Path "cofferdam.dev/tests"}}{{.
 # Outside the workspace: their dependencies must not move the services' versions.
 TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 # Those of them that hold code of our own.
-OWN_TOOLS    := tools/openfga tools/protobuf tools/repocheck
+OWN_TOOLS    := tools/ferretdb tools/openfga tools/protobuf tools/repocheck
 COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go))
 BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
 
@@ -62,7 +62,7 @@ demo: build ## The same with a worker killed between two turns, then exit; stdou
 ##@ Check
 
 .PHONY: test
-test: build node-modules ## Run every test with the race detector
+test: build node-modules bin/cofferdam-ferretdb ## Run every test with the race detector
 	@start=$$SECONDS; \
 	$(GO) test $(RACE) $(TESTFLAGS) $(UNIT_PKGS); \
 	COFFERDAM_BIN_DIR=$(BIN) $(GO) test $(RACE) -count=1 -p=1 $(TESTFLAGS) ./tests/...; \
@@ -72,7 +72,7 @@ test: build node-modules ## Run every test with the race detector
 # Its tests start whole stacks, so one package at a time.
 
 .PHONY: test-race
-test-race: build node-modules ## Look for races: every test uncached, in random order, on 1 and 4 processors
+test-race: build node-modules bin/cofferdam-ferretdb ## Look for races: every test uncached, in random order, on 1 and 4 processors
 	@start=$$SECONDS; \
 	$(GO) test -race -count=1 -shuffle=on -cpu=1,4 $(TESTFLAGS) $(UNIT_PKGS); \
 	COFFERDAM_BIN_DIR=$(BIN) $(GO) test -race -count=1 -shuffle=on -p=1 $(TESTFLAGS) ./tests/...; \
@@ -135,6 +135,11 @@ tools: bin/buf bin/golangci-lint bin/protoc-gen-go bin/repocheck
 bin/cofferdam-openfga: $(filter-out %_test.go,$(wildcard tools/openfga/*))
 	@$(call say,building the OpenFGA server (about 2 minutes the first time) ...)
 	@$(call build_tool,openfga,$(BIN)/cofferdam-openfga .)
+
+# A MongoDB server for tests; nothing that is shipped needs it.
+bin/cofferdam-ferretdb: $(filter-out %_test.go,$(wildcard tools/ferretdb/*))
+	@$(call say,building FerretDB for the tests (about a minute the first time) ...)
+	@$(call build_tool,ferretdb,$(BIN)/cofferdam-ferretdb .)
 
 bin/buf: tools/buf/go.mod tools/buf/go.sum
 	@$(call say,building buf (about 2 minutes the first time) ...)
