@@ -64,17 +64,19 @@ func (c *call) attempt(ctx context.Context, n int) (out Outcome, again bool, err
 // end is open, under the envelope (model: M_GENA), and the count of admissions
 // rises, which no take-out lowers again. It needs no nonce: a repeat is harmless.
 func (c *call) admit(ctx context.Context, key string) error {
-	_, err := c.e.w.update(ctx, c.env.BindingID, c.filter, func(r *Record) error { return r.admit(key) })
+	_, err := c.e.w.update(ctx, c.env.BindingID, c.filter, func(r *Record) error { return r.admit(key, c.eff) })
 	return err
 }
 
-func (r *Record) admit(key string) error {
+func (r *Record) admit(key string, eff Effect) error {
 	run := r.Run
 	switch {
 	case run == nil:
 		return ErrFenced
 	case !run.End.Open():
 		return ErrEnded
+	case eff.NeedsGrant && !run.granted(key, eff.ArgsDigest):
+		return notGranted("binding.Do")
 	case slices.Contains(run.Admitted, key):
 		return nil
 	case len(run.Admitted) >= MaxAdmitted, run.Admissions >= MaxAdmissions:

@@ -56,6 +56,9 @@ type Effect struct {
 	// Repeatable says that the operator marked the effect idempotent or
 	// read-only: it may run again after an attempt whose outcome is unknown.
 	Repeatable bool
+	// NeedsGrant says that a person has to have approved the very call: Key is its
+	// tool call id and ArgsDigest its ToolCallDigest. The admission decides it.
+	NeedsGrant bool
 	// Limit is the longest that act may take; 0 is until the grant's deadline.
 	// Nobody waits longer than that for another process's attempt.
 	Limit time.Duration
@@ -99,7 +102,7 @@ func (e *NotBegun) Unwrap() error { return e.Err }
 // what happened: tool_outcome_unknown, now and for each further try, unless the
 // effect is Repeatable.
 //
-// Faults: stale_lease; cancelled when the run's end is decided;
+// Faults: stale_lease; approval_required; cancelled when the run's end is decided;
 // idempotency_conflict for other arguments or another kind; capacity with
 // MaxAdmitted effects open; tool_outcome_unknown; dependency_unavailable when
 // the store does not answer or the window was missed, with nothing begun;

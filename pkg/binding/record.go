@@ -139,6 +139,9 @@ type Run struct {
 type Carried struct {
 	ToolCallID string `json:"tool_call_id"`
 	Decision   string `json:"decision,omitempty"`
+	// ArgsDigest is the ToolCallDigest of the call that was approved, with the
+	// arguments as they were edited: the grant is for that call alone.
+	ArgsDigest string `json:"args_digest,omitempty"`
 }
 
 // Batch is what one write appended to the log.

@@ -20,6 +20,7 @@ func outcomeInvariants() []Invariant {
 		{"T94", "all_effects_bounded", "A run has no more than 4096 effects in all, and who concludes it reads none of their outcomes.", allEffectsBounded},
 		{"T95", "replace_idle", "A lease is replaced for being idle only where no run is active when it is written.", replaceIdle},
 		{"T96", "resume_carries", "The calls that a resume carries over stand in its run, while it is ending, and in its document.", resumeCarries},
+		{"T97", "effect_granted", "An effect that needs a grant is admitted only in the run that carries a decision to make that very call, and once.", effectGranted},
 	}
 }
 

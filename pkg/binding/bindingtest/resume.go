@@ -7,6 +7,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
 )
 
 func resumeInvariants() []Invariant {
@@ -191,4 +192,60 @@ func resumeCarries(x *world) {
 	p.Carried = make([]binding.Carried, binding.MaxAdmitted+1)
 	_, err = x.w.Resume(x.ctx, p)
 	x.wantFault(err, fault.Internal)
+}
+
+func effectGranted(x *world) {
+	args := func(tool, text string) string { return binding.ToolCallDigest(tool, []byte(text)) }
+	id, i := x.interrupted()
+	p := x.decision(id, i, "yes")
+	p.Carried = []binding.Carried{
+		{ToolCallID: "approved", Decision: "approve", ArgsDigest: args("a.b", "{}")},
+		{ToolCallID: "edited", Decision: "edit", ArgsDigest: args("a.b", `{"x":1}`)},
+		{ToolCallID: "rejected", Decision: "reject", ArgsDigest: args("a.b", "{}")},
+		{ToolCallID: "delegating", ArgsDigest: args("a.b", "{}")},
+		{ToolCallID: "undigested", Decision: "approve"},
+	}
+	_, err := x.w.Resume(x.ctx, p)
+	x.must(err)
+	g := x.grant(id)
+	var c counter
+	e := binding.NewEffects(x.w)
+	do := func(g fence.Grant, key, digest string) error {
+		_, err := e.Do(x.ctx, g, binding.Effect{Key: key, Kind: "tool", ArgsDigest: digest, NeedsGrant: true}, c.act)
+		return err
+	}
+	for name, call := range map[string][2]string{
+		"other arguments": {"approved", args("a.b", `{"x":2}`)},
+		"another tool":    {"approved", args("a.c", "{}")},
+		"another call":    {"approved-2", args("a.b", "{}")},
+		"as it was asked": {"edited", args("a.b", "{}")},
+		"rejected":        {"rejected", args("a.b", "{}")},
+		"not asked about": {"delegating", args("a.b", "{}")},
+		"no digest":       {"undigested", args("a.b", "{}")},
+		"nobody's":        {"x", args("a.b", "{}")},
+	} {
+		if err := do(g, call[0], call[1]); !fault.Is(err, fault.ApprovalRequired) {
+			x.Errorf("%s: %v", name, err)
+		}
+	}
+	x.wantCount(&c, 0)
+	if r := x.load(id); r.Run.Admissions != 0 {
+		x.Errorf("a refused call was admitted: %+v", r.Run)
+	}
+	x.must(do(g, "approved", args("a.b", "{}")))
+	x.must(do(g, "edited", args("a.b", `{"x":1}`)))
+	x.wantCount(&c, 2)
+	x.must(do(g, "approved", args("a.b", "{}"))) // from the ledger
+	x.wantCount(&c, 2)
+	x.finish(g, binding.End{Kind: binding.EndError, Reason: "model_failed"})
+	x.conclude(id, p.RunID)
+	x.must(startNext(x, id))
+	x.wantFault(do(x.grant(id), "approved", args("a.b", "{}")), fault.ApprovalRequired) // the grant was that run's
+	x.wantCount(&c, 2)
+}
+
+func startNext(x *world, id string) error {
+	x.Helper()
+	_, err := x.w.Start(x.ctx, x.params(id, "next"))
+	return err
 }

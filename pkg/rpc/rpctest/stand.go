@@ -212,14 +212,43 @@ func (s *Stand) StartRun(t *testing.T, runID string) {
 	s.Append(t, 1)
 }
 
+// ResumeRun ends the run as interrupted and starts the one that carries a
+// decision out, which Envelope names from now on.
+func (s *Stand) ResumeRun(t *testing.T, carried ...binding.Carried) {
+	t.Helper()
+	const interrupt = "interrupt-1"
+	_, _, err := s.Writer.CommitHead(t.Context(), s.Grant(t, s.Envelope()), binding.HeadCommit{
+		ExpectedRevision: s.Record(t).Head.Revision, Codec: "test", CodecVersion: 1, SnapshotRef: "snapshot", SHA256: "digest",
+		IdempotencyDigest: rand.Text(), Interrupt: &binding.Interrupt{ID: interrupt, Hash: "hash"},
+	})
+	must(t, err)
+	s.EndRun(t)
+	revision := s.Record(t).Interrupt.Revision
+	p := binding.ResumeParams{
+		StartParams: binding.StartParams{
+			BindingID: s.BindingID, RunID: binding.ResumeRunID(s.BindingID, Epoch, interrupt, revision), RequestID: "request-resume",
+			Epoch: Epoch, Deadline: time.Now().Add(RunTime), Owner: owner,
+		},
+		InterruptID: interrupt, Revision: revision, DecisionHash: "decision", Carried: carried,
+	}
+	_, err = s.Writer.Resume(t.Context(), p)
+	must(t, err)
+	s.RunID = p.RunID
+	s.Append(t, 1)
+}
+
 // EndRun concludes the run as the control plane does, lost where its end is open.
 func (s *Stand) EndRun(t *testing.T) {
 	t.Helper()
 	ctx, g := t.Context(), s.Grant(t, s.Envelope())
-	end, err := s.Writer.SetEnd(ctx, g, binding.End{Kind: binding.EndLost})
-	must(t, err)
+	end := s.Record(t).Run.End
+	if end.Open() {
+		var err error
+		end, err = s.Writer.SetEnd(ctx, g, binding.End{Kind: binding.EndLost})
+		must(t, err)
+	}
 	terminal := binding.Batch{Nonce: rand.Text(), First: s.Record(t).Run.EventHead, Events: []json.RawMessage{json.RawMessage(`{"type":"terminal"}`)}}
-	_, err = s.Writer.Terminate(ctx, g, owner, terminal, end)
+	_, err := s.Writer.Terminate(ctx, g, owner, terminal, end)
 	must(t, err)
 	must(t, s.Writer.Archive(ctx, s.BindingID, s.RunID))
 	must(t, s.Writer.PutRun(ctx, binding.RunDocument{

@@ -89,7 +89,7 @@ func (m *Manager) tools(ctx context.Context, a agents.Agent) (tools []worker.Too
 		return nil, false
 	}
 	for i := range tools {
-		tools[i].ApprovalRequired = a.RequiresApproval(tools[i].ID)
+		tools[i].ApprovalRequired = tools[i].ApprovalRequired || a.RequiresApproval(tools[i].ID)
 	}
 	if len(unavailable) > 0 {
 		m.cfg.Logger.WarnContext(ctx, "some tools are not available", "agent", a.ID, "tools", unavailable)

@@ -13,6 +13,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/strictjson"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
 
@@ -89,9 +90,12 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 		InterruptID: req.InterruptID, Revision: req.Revision, DecisionHash: decisionHash(decision),
 	}
 	for _, c := range asked.pending {
-		d := decision.On(asked.InterruptRequested, c.ToolCallID)
-		p.Carried = append(p.Carried, binding.Carried{ToolCallID: c.ToolCallID, Decision: string(d)})
-		if d == "" {
+		carries, err := grantOf(asked.InterruptRequested, decision, c.ToolCallID)
+		if err != nil {
+			return Started{}, err
+		}
+		p.Carried = append(p.Carried, carries)
+		if carries.Decision == "" {
 			r.delegating = append(r.delegating, c.ToolCallID)
 		}
 	}
@@ -106,6 +110,30 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 		s.launch(started.Record, agent, start, r) //nolint:contextcheck // a run outlives the request that starts it
 	}
 	return out, nil
+}
+
+// grantOf is what a decision says of one call that waits: the grant for that call
+// alone, with its arguments as they were asked about or edited. The ToolBroker
+// admits a call that needs one only with it.
+func grantOf(i event.InterruptRequested, d event.ResumeDecision, toolCallID string) (binding.Carried, error) {
+	c := binding.Carried{ToolCallID: toolCallID, Decision: string(d.On(i, toolCallID))}
+	for _, a := range i.ToolApprovals {
+		if a.ToolCallID != toolCallID {
+			continue
+		}
+		args := a.ToolArgs
+		for _, t := range d.Tools {
+			if t.ToolCallID == toolCallID && t.Decision == event.DecisionEdit {
+				args = t.Arguments
+			}
+		}
+		text, err := strictjson.Canonical([]byte(args), strictjson.Options{MaxBytes: event.MaxArgumentsBytes, MaxDepth: event.MaxArgumentsDepth})
+		if err != nil {
+			return c, fault.Wrap(err, fault.InvalidRequest, "runs.grant", fault.Detail("tool_decisions.arguments: not acceptable as JSON"))
+		}
+		c.ArgsDigest = binding.ToolCallDigest(a.ToolName, text)
+	}
+	return c, nil
 }
 
 // asked is an interrupt as it stands in the log of its run.

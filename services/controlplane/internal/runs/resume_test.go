@@ -116,7 +116,8 @@ func TestAnInterruptIsAnswered(t *testing.T) {
 	if _, err := resume(t, s, first.RunID, decide(event.DecisionApprove, event.DecisionReject)); !fault.Is(err, fault.InterruptConflict) {
 		t.Errorf("another decision: %v", err)
 	}
-	if d := document(t, s, second.RunID); len(d.Carried) != 2 || d.Carried[1].Decision != string(event.DecisionReject) {
+	if d := document(t, s, second.RunID); len(d.Carried) != 2 || d.Carried[1].Decision != string(event.DecisionReject) ||
+		d.Carried[0].ArgsDigest != binding.ToolCallDigest("fs.write", []byte(`{"path":"b"}`)) {
 		t.Errorf("document carries %+v", d.Carried)
 	}
 }

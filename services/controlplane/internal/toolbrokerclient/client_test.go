@@ -62,15 +62,15 @@ func TestListTools(t *testing.T) {
 		return &toolbrokerv1.ListToolsResponse{
 			Tools: []*toolbrokerv1.ToolDescriptor{
 				{ToolId: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{"type":"object"}`), ReadOnly: true},
-				{ToolId: "fs.list", OfferedName: "fs_list", InputSchema: []byte(`{}`)},
+				{ToolId: "fs.list", OfferedName: "fs_list", InputSchema: []byte(`{}`), ApprovalRequired: true},
 			},
 			Unavailable: []*toolbrokerv1.UnavailableTool{{ToolId: "web.get", Code: "tool_unavailable"}},
 		}, nil
 	})
 	tools, unavailable, err := c.ListTools(bounded(t), []string{"fs.*", "web.get"})
 	want := []worker.Tool{
-		{ID: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{"type":"object"}`)},
-		{ID: "fs.list", OfferedName: "fs_list", InputSchema: []byte(`{}`)},
+		{ID: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{"type":"object"}`), ReadOnly: true},
+		{ID: "fs.list", OfferedName: "fs_list", InputSchema: []byte(`{}`), ApprovalRequired: true},
 	}
 	if err != nil || !reflect.DeepEqual(tools, want) || !reflect.DeepEqual(unavailable, []string{"web.get"}) {
 		t.Errorf("%+v, %v, %v", tools, unavailable, err)

@@ -1,12 +1,10 @@
 package call
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 
+	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/strictjson"
@@ -46,9 +44,5 @@ func parseArguments(toolID string, raw []byte, tool Tool) (arguments, error) {
 	if err != nil {
 		return arguments{}, fault.Wrap(err, fault.Internal, op)
 	}
-	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(toolID))))
-	h.Write([]byte(toolID))
-	h.Write(text)
-	return arguments{text, "sha256:" + hex.EncodeToString(h.Sum(nil)), unchecked}, nil
+	return arguments{text, binding.ToolCallDigest(toolID, text), unchecked}, nil
 }

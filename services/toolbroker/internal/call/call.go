@@ -89,7 +89,7 @@ func (s *Service) call(ctx context.Context, req Request, a *audit) (Answer, erro
 	a.allowed = true
 	out, err := s.cfg.Effects.Do(ctx, req.Grant, binding.Effect{
 		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: args.digest,
-		Repeatable: tool.Repeatable(), Limit: tool.Timeout(),
+		Repeatable: tool.Repeatable(), Limit: tool.Timeout(), NeedsGrant: tool.NeedsApproval(),
 	}, func(ctx context.Context) ([]byte, error) { return act(ctx, tool, args) })
 	if err != nil {
 		return Answer{}, err

@@ -36,6 +36,8 @@ type Tool interface {
 	// Repeatable says that the operator marked the tool idempotent or read-only:
 	// it may be called again when nobody knows whether a first call did anything.
 	Repeatable() bool
+	// NeedsApproval says that the operator wants each call approved by a person.
+	NeedsApproval() bool
 	// Timeout is the longest that one call may take.
 	Timeout() time.Duration
 	// Call makes one call, which leaves before by or not at all; a zero by is any

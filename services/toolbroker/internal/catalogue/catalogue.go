@@ -101,6 +101,8 @@ type Descriptor struct {
 	// InputSchema is JSON; the caller must not change it.
 	InputSchema json.RawMessage
 	ReadOnly    bool
+	// ApprovalRequired says that a call is refused that nobody has approved.
+	ApprovalRequired bool
 }
 
 // Unavailable is a tool that cannot be offered now.
@@ -136,7 +138,7 @@ func (c *Catalogue) List(ids []string) ([]Descriptor, []Unavailable) {
 				continue
 			}
 			size += len(d.schema.JSON()) + len(d.description)
-			found = append(found, Descriptor{t.id, t.offered, d.description, d.schema.JSON(), t.readOnly})
+			found = append(found, Descriptor{t.id, t.offered, d.description, d.schema.JSON(), t.readOnly, t.approval})
 		}
 	}
 	return found, missing

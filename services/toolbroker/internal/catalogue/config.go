@@ -51,6 +51,9 @@ type Server struct {
 	Tools []string `json:"tools"`
 	// ReadOnly says that all of them are without effects.
 	ReadOnly bool `json:"read_only,omitempty"`
+	// Approval is "always" where a person is asked before each call of its tools,
+	// or "never" (the default).
+	Approval string `json:"approval,omitempty"`
 	// ToolOptions are further properties of single tools, by name.
 	ToolOptions map[string]ToolOptions `json:"tool_options,omitempty"`
 	// Timeout of a call, such as "30s" (the default), at most 10m.
@@ -67,7 +70,17 @@ type ToolOptions struct {
 	// Idempotent says that a second call with the same arguments has no further
 	// effect.
 	Idempotent bool `json:"idempotent,omitempty"`
+	// Approval is "always" or "never"; by default it is the server's.
+	Approval string `json:"approval,omitempty"`
 }
+
+// Approval policies.
+const (
+	ApprovalAlways = "always"
+	ApprovalNever  = "never"
+)
+
+func isApproval(s string) bool { return s == "" || s == ApprovalAlways || s == ApprovalNever }
 
 // Credential says where a credential comes from and how the server gets it.
 type Credential struct {
@@ -160,6 +173,9 @@ func (s Server) validate() []error {
 		if !seen[name] {
 			say("tool_options: %.40q is not among the tools", name)
 		}
+	}
+	if !isApproval(s.Approval) || slices.ContainsFunc(slices.Collect(maps.Values(s.ToolOptions)), func(o ToolOptions) bool { return !isApproval(o.Approval) }) {
+		say("approval: %q or %q", ApprovalAlways, ApprovalNever)
 	}
 	if _, err := s.timeout(); err != nil {
 		say("timeout: %w", err)

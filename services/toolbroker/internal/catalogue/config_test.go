@@ -58,6 +58,8 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		"no command":           {with(`["/bin/server"]`, `[]`), "command:"},
 		"relative command":     {with(`/bin/server`, `server`), "command:"},
 		"options of no tool":   {with(`"fs"`, `"fs","tool_options":{"write":{}}`), "tool_options:"},
+		"approval":             {with(`"fs"`, `"fs","approval":"sometimes"`), "approval:"},
+		"approval of a tool":   {with(`"fs"`, `"fs","tool_options":{"read":{"approval":"sometimes"}}`), "approval:"},
 		"timeout":              {with(`"fs"`, `"fs","timeout":"soon"`), "timeout:"},
 		"timeout too long":     {with(`"fs"`, `"fs","timeout":"1h"`), "timeout:"},
 		"timeout negative":     {with(`"fs"`, `"fs","timeout":"-1s"`), "timeout:"},

@@ -29,6 +29,7 @@ type Tool struct {
 	offered    string
 	readOnly   bool
 	repeatable bool
+	approval   bool
 	timeout    time.Duration
 	server     *server
 
@@ -52,6 +53,7 @@ func newTool(s *server, name string) *Tool {
 		readOnly: s.cfg.ReadOnly || o.ReadOnly,
 	}
 	t.repeatable = t.readOnly || o.Idempotent
+	t.approval = o.Approval == ApprovalAlways || o.Approval == "" && s.cfg.Approval == ApprovalAlways
 	return t
 }
 
@@ -66,6 +68,9 @@ func (t *Tool) Check(arguments map[string]any) error {
 
 // Repeatable implements call.Tool.
 func (t *Tool) Repeatable() bool { return t.repeatable }
+
+// NeedsApproval implements call.Tool.
+func (t *Tool) NeedsApproval() bool { return t.approval }
 
 // Timeout implements call.Tool.
 func (t *Tool) Timeout() time.Duration { return t.timeout }

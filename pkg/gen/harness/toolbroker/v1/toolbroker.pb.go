@@ -135,9 +135,11 @@ type ToolDescriptor struct {
 	// JSON Schema of the arguments, as JSON text.
 	InputSchema []byte `protobuf:"bytes,4,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
 	// Whether the operator declared the tool free of effects.
-	ReadOnly      bool `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReadOnly bool `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// Whether a call is refused that nobody has approved.
+	ApprovalRequired bool `protobuf:"varint,6,opt,name=approval_required,json=approvalRequired,proto3" json:"approval_required,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ToolDescriptor) Reset() {
@@ -201,6 +203,13 @@ func (x *ToolDescriptor) GetInputSchema() []byte {
 func (x *ToolDescriptor) GetReadOnly() bool {
 	if x != nil {
 		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *ToolDescriptor) GetApprovalRequired() bool {
+	if x != nil {
+		return x.ApprovalRequired
 	}
 	return false
 }
@@ -414,13 +423,14 @@ const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
 	"\btool_ids\x18\x01 \x03(\tB\x14\xbaH\x11\x92\x01\x0e\b\x01\x10\x80\x02\"\ar\x05\x10\x03\x18\xc8\x01R\atoolIds\"\x9a\x01\n" +
 	"\x11ListToolsResponse\x12;\n" +
 	"\x05tools\x18\x01 \x03(\v2%.harness.toolbroker.v1.ToolDescriptorR\x05tools\x12H\n" +
-	"\vunavailable\x18\x02 \x03(\v2&.harness.toolbroker.v1.UnavailableToolR\vunavailable\"\xae\x01\n" +
+	"\vunavailable\x18\x02 \x03(\v2&.harness.toolbroker.v1.UnavailableToolR\vunavailable\"\xdb\x01\n" +
 	"\x0eToolDescriptor\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12!\n" +
 	"\foffered_name\x18\x02 \x01(\tR\vofferedName\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12!\n" +
 	"\finput_schema\x18\x04 \x01(\fR\vinputSchema\x12\x1b\n" +
-	"\tread_only\x18\x05 \x01(\bR\breadOnly\">\n" +
+	"\tread_only\x18\x05 \x01(\bR\breadOnly\x12+\n" +
+	"\x11approval_required\x18\x06 \x01(\bR\x10approvalRequired\">\n" +
 	"\x0fUnavailableTool\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\"\x8e\x02\n" +
