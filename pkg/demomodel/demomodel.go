@@ -1,17 +1,20 @@
-// Package demomodel is a deterministic, stateless model on the OpenAI Chat
-// Completions wire. It needs no key and no network, so that one machine can
-// show a whole run, and tests can make a model do exactly one thing.
+// Package demomodel is a deterministic, stateless model on the four wires that
+// agents speak: OpenAI Chat Completions, OpenAI Responses, Anthropic Messages
+// and Gemini. It needs no key and no network, so that one machine can show a
+// whole run, and tests can make a model do exactly one thing.
 //
-// It obeys the lines of the last user message that begin with ">>":
+// It obeys the lines of the user's message that begin with ">>":
 //
 //	>>call TOOL_ID {json}   ask for a tool; several lines ask for several at once
+//	>>bash COMMAND          ask for whichever shell tool is offered
 //	>>say TEXT              say one line
-//	>>think TEXT            think one line (reasoning_content)
+//	>>think TEXT            think one line
 //	>>repeat N TEXT         say TEXT N times, blanks between
 //	>>sleep MS              wait
 //	>>usage IN OUT          report these token counts with every answer to the message
 //	>>error STATUS          answer with this HTTP status instead
 //	>>reset                 break the stream here
+//	>>truncate              end the stream here, without its terminal
 //
 // A message with calls is answered in two parts. What stands before the first
 // call belongs to the answer that asks for the tools. The rest belongs to the
@@ -23,6 +26,12 @@
 // all that it can name are the messages it was just sent. A conversation that
 // goes on in another process is remembered exactly as far as its thread state
 // was committed.
+//
+// Agent programs put words of their own around the user's. The message that
+// counts is the last text of the user that is more than an agent's note (text
+// in tags, such as <system-reminder>); what stands before it belongs to turns
+// that failed. Calls that agents make on the side, for a title, a summary or an
+// answer by a JSON schema, are answered and never obeyed.
 //
 // The same request always gets the same answer, down to its ids.
 package demomodel
@@ -36,90 +45,112 @@ import (
 	"time"
 )
 
-// Path is the one route that the model serves, with POST.
-const Path = "/v1/chat/completions"
-
 const (
-	// maxRequest bounds the request body, in bytes.
-	maxRequest = 4 << 20
-	// retryAfter is what a scripted 429 or 503 asks for, in seconds.
-	retryAfter = 1
+	// Path is the route of OpenAI Chat Completions.
+	Path = "/v1/chat/completions"
+	// PathResponses is the route of OpenAI Responses.
+	PathResponses = "/v1/responses"
+	// PathMessages is the route of Anthropic Messages.
+	PathMessages = "/v1/messages"
+	// PathCountTokens is where Anthropic's clients have tokens counted.
+	PathCountTokens = "/v1/messages/count_tokens"
+	// PathGemini is what a model's name and ":generateContent" or
+	// ":streamGenerateContent" are added to.
+	PathGemini = "/v1beta/models/"
 )
 
-// Model answers Chat Completions requests. It has no state and is safe for
+// retryAfter is what a scripted 429 or 503 asks for, in seconds.
+const retryAfter = 1
+
+// Model answers requests on all wires. It has no state and is safe for
 // concurrent use.
 type Model struct{}
 
 // New returns the demo model.
 func New() *Model { return &Model{} }
 
-// ServeHTTP answers POST [Path] with one completion, or with a stream of chunks
-// where the request says "stream": true. What it refuses, it refuses with the
-// error body of the wire: 400 for a malformed request, 404, 405, and 413 above
-// 4 MiB. A scripted reset, and a client that goes away, panic with
-// [http.ErrAbortHandler]: an answer that is not whole never ends cleanly.
+// wire is one protocol that models are spoken to in.
+type wire interface {
+	// decode reads a request. Its errors say what to change and are safe to send.
+	decode(raw []byte) (*request, error)
+	// answer opens the answer to a request.
+	answer(w http.ResponseWriter, r *request) sink
+	// refusal is the body of an answer that is none.
+	refusal(status int, message string) any
+}
+
+// wireOf is the wire of a request, or nil.
+func wireOf(r *http.Request) wire {
+	switch r.URL.Path {
+	case Path:
+		return chat{}
+	case PathResponses:
+		return responses{}
+	case PathMessages:
+		return messages{}
+	case PathCountTokens:
+		return counting{}
+	default:
+		return geminiOf(r.URL)
+	}
+}
+
+// ServeHTTP answers a POST to one of the routes, whole or as a stream, whichever
+// the request asks for. What it refuses, it refuses with the error body of the
+// wire: 400 for a malformed request, 404, 405, 413 above 4 MiB, and 415 for a
+// body that is compressed with anything but gzip. A scripted reset, and a client
+// that goes away, panic with [http.ErrAbortHandler]: an answer that is not whole
+// never ends cleanly, unless the script asks for just that.
 func (*Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != Path {
-		refuse(w, http.StatusNotFound, "There is no such route.")
+	on := wireOf(r)
+	if on == nil {
+		refuse(w, chat{}, http.StatusNotFound, "There is no such route.")
 		return
 	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		refuse(w, http.StatusMethodNotAllowed, "Use POST.")
+		refuse(w, on, http.StatusMethodNotAllowed, "Use POST.")
 		return
 	}
-	req, err := decode(http.MaxBytesReader(w, r.Body, maxRequest))
+	raw, refused := readBody(w, r)
+	if refused != nil {
+		refuse(w, on, refused.status, refused.message)
+		return
+	}
+	req, err := on.decode(raw)
 	if err != nil {
-		refuseDecode(w, err)
+		refuse(w, on, http.StatusBadRequest, err.Error())
 		return
 	}
-	serve(r.Context(), w, req)
+	if _, ok := on.(counting); ok {
+		writeJSON(w, http.StatusOK, tokenCount{InputTokens: req.promptWords()})
+		return
+	}
+	serve(r.Context(), w, on, req)
 }
 
-func serve(ctx context.Context, w http.ResponseWriter, req *request) {
+func serve(ctx context.Context, w http.ResponseWriter, on wire, req *request) {
 	p := req.plan()
 	if status, wait := p.failure(); status != 0 {
 		if err := pause(ctx, wait); err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		refuse(w, status, fmt.Sprintf("The script asked for status %d.", status))
+		refuse(w, on, status, fmt.Sprintf("The script asked for status %d.", status))
 		return
-	}
-	var out sink
-	if req.Stream {
-		out = newStream(w, req)
-	} else {
-		out = newWhole(w, req)
 	}
 	// A client that went away and a scripted reset look the same from outside:
 	// the answer breaks off.
-	if err := p.run(ctx, out); err != nil {
+	if err := p.run(ctx, on.answer(w, req)); err != nil && !errors.Is(err, errTruncate) {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-func refuseDecode(w http.ResponseWriter, err error) {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		refuse(w, http.StatusRequestEntityTooLarge, "The request is larger than 4 MiB.")
-		return
-	}
-	refuse(w, http.StatusBadRequest, err.Error())
-}
-
-// refuse writes the wire's error body.
-func refuse(w http.ResponseWriter, status int, message string) {
-	kind := "invalid_request_error"
-	switch {
-	case status == http.StatusTooManyRequests:
-		kind = "rate_limit_error"
-	case status >= http.StatusInternalServerError:
-		kind = "server_error"
-	}
+// refuse writes an error body of the wire.
+func refuse(w http.ResponseWriter, on wire, status int, message string) {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	}
-	body := errorBody{Error: errorDetail{Message: message, Type: kind, Code: "demo_" + strconv.Itoa(status)}}
-	writeJSON(w, status, body)
+	writeJSON(w, status, on.refusal(status, message))
 }
 
 // pause waits for d, or until ctx is done.

@@ -79,9 +79,17 @@ type reply struct {
 
 func post(t *testing.T, url, body string) reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+demomodel.Path, strings.NewReader(body))
+	return postTo(t, url+demomodel.Path, body)
+}
+
+func postTo(t *testing.T, url, body string, header ...string) reply {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	// No connection outlives a test.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

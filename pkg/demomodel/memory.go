@@ -18,14 +18,16 @@ const (
 // the last one of the user.
 func (r *request) remember(last int) string {
 	var items []string
-	for _, m := range r.Messages[:max(last, 0)] {
-		text := strings.TrimSpace(string(m.Content))
+	for i, m := range r.messages[:max(last, 0)] {
 		switch {
-		case text == "":
-		case m.Role == roleUser:
-			items = append(items, fmt.Sprintf("you said “%s”", excerpt(text, maxUserExcerpt)))
-		case m.Role == roleTool:
-			items = append(items, fmt.Sprintf("%s returned “%s”", of(m), excerpt(text, maxToolExcerpt)))
+		case strings.TrimSpace(m.text()) == "":
+		case m.role == roleTool:
+			items = append(items, fmt.Sprintf("%s returned “%s”", of(m), excerpt(m.text(), maxToolExcerpt)))
+		case m.role != roleUser:
+		case m.isNote() && i+1 < len(r.messages) && r.messages[i+1].role == roleUser:
+			// What an agent put before the user's message is none.
+		default:
+			items = append(items, fmt.Sprintf("you said “%s”", excerpt(m.words(), maxUserExcerpt)))
 		}
 	}
 	if len(items) == 0 {
@@ -43,7 +45,7 @@ func (r *request) remember(last int) string {
 func report(results []message) string {
 	lines := make([]string, 0, len(results))
 	for _, m := range results {
-		lines = append(lines, fmt.Sprintf("%s returned: %s", of(m), clip(string(m.Content), maxResultExcerpt)))
+		lines = append(lines, fmt.Sprintf("%s returned: %s", of(m), clip(m.text(), maxResultExcerpt)))
 	}
 	return strings.Join(lines, "\n")
 }

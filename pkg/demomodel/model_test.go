@@ -35,7 +35,7 @@ func TestObeysCommands(t *testing.T) {
 		"same call twice":     {">>call fs.list_directory {}\n>>call fs.list_directory {}", said{calls: []call{{name: "fs_list_directory", args: "{}"}, {name: "fs_list_directory", args: "{}"}}, finish: "tool_calls"}},
 		"not offered":         {">>call mail.send {}\n>>say so", said{text: "I was not offered a tool mail.send, so I did not call it.\nso", finish: "stop"}},
 		"one of two offered":  {">>call mail.send {}\n>>call fs.list_directory {}", said{text: "I was not offered a tool mail.send, so I did not call it.", calls: []call{{name: "fs_list_directory", args: "{}"}}, finish: "tool_calls"}},
-		"unknown command":     {"hi\n>>sya x", said{text: "I cannot obey line 2: the commands are >>call, >>say, >>think, >>repeat, >>sleep, >>usage, >>error and >>reset.", finish: "stop"}},
+		"unknown command":     {"hi\n>>sya x", said{text: "I cannot obey line 2: the commands are >>call, >>bash, >>say, >>think, >>repeat, >>sleep, >>usage, >>error, >>reset and >>truncate.", finish: "stop"}},
 		"status not known":    {">>error 500x\n>>say x", said{text: "I cannot obey line 1: >>error takes a status of 400 to 599.\nx", finish: "stop"}},
 		"sleep of no length":  {">>sleep 0\n>>say x", said{text: "x", finish: "stop"}},
 		"arguments not JSON":  {">>call fs.list_directory {", said{text: "I cannot obey line 1: >>call takes a tool id and a JSON object.", finish: "stop"}},

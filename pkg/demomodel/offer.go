@@ -8,30 +8,44 @@ import (
 	"strings"
 )
 
-// resolve finds the offered name that a script means. A script may name the
+// resolve finds the offered tool that a script means. A script may name the
 // offered name itself or the tool's id. The broker derives the name from the id,
 // and agent programs put a prefix of their own before it or change its end; so
 // the closest of several readings counts.
-func resolve(wanted string, offers []offer) (name string, ok bool) {
+func resolve(wanted string, offers []offer) (found offer, ok bool) {
 	best := 0
-	var matches []string
+	var matches []offer
 	for _, o := range offers {
-		c := closeness(wanted, o.Function.Name)
+		c := o.closeness(wanted)
 		if c == 0 || c < best {
 			continue
 		}
 		if c > best {
 			best, matches = c, nil
 		}
-		matches = append(matches, o.Function.Name)
+		matches = append(matches, o)
 	}
 	if len(matches) == 0 {
-		return "", false
+		return offer{}, false
 	}
 	// The order in which tools are offered must not decide.
-	return slices.MinFunc(matches, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	return slices.MinFunc(matches, func(a, b offer) int {
+		return cmp.Or(cmp.Compare(len(a.fullName()), len(b.fullName())), strings.Compare(a.fullName(), b.fullName()))
 	}), true
+}
+
+// fullName is the name of an offer with its namespace, as an agent without
+// namespaces would have written it.
+func (o offer) fullName() string {
+	if o.namespace == "" {
+		return o.name
+	}
+	return o.namespace + "__" + o.name
+}
+
+// closeness is that of the name, with and without its namespace.
+func (o offer) closeness(wanted string) int {
+	return max(closeness(wanted, o.name), closeness(wanted, o.fullName()))
 }
 
 // closeness is 0 for another tool; the higher, the closer.

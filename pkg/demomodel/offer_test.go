@@ -36,15 +36,33 @@ func TestResolve(t *testing.T) {
 			t.Parallel()
 			offers := make([]offer, len(tt.offered))
 			for i, n := range tt.offered {
-				offers[i].Function.Name = n
+				offers[i] = offer{name: n}
 			}
 			for range 2 {
 				got, ok := resolve(tt.wanted, offers)
-				if got != tt.want || ok != (tt.want != "") {
-					t.Errorf("resolve(%q) = %q, %v, want %q", tt.wanted, got, ok, tt.want)
+				if got.name != tt.want || ok != (tt.want != "") {
+					t.Errorf("resolve(%q) = %q, %v, want %q", tt.wanted, got.name, ok, tt.want)
 				}
 				slices.Reverse(offers)
 			}
 		})
+	}
+}
+
+// An agent with namespaces takes them apart, and the script need not know.
+func TestResolveInNamespaces(t *testing.T) {
+	t.Parallel()
+	offers := []offer{{name: "demo_echo", namespace: "mcp__other"}, {name: "demo_echo", namespace: "mcp__gw"}, {name: "demo_list"}}
+	for wanted, want := range map[string]offer{
+		"mcp__gw__demo_echo": offers[1],
+		"gw.demo_echo":       offers[1],
+		"other.demo_echo":    offers[0],
+		"demo.echo":          offers[1], // the shorter name
+		"demo.list":          offers[2],
+	} {
+		got, ok := resolve(wanted, offers)
+		if !ok || got.namespace != want.namespace || got.name != want.name {
+			t.Errorf("resolve(%q) = %+v, %v", wanted, got, ok)
+		}
 	}
 }

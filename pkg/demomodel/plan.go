@@ -12,8 +12,11 @@ import (
 	"unicode/utf8"
 )
 
-// errReset is a scripted break of the stream.
-var errReset = errors.New("the script breaks the stream here")
+// What a script does to its answer.
+var (
+	errReset    = errors.New("the script breaks the stream here")
+	errTruncate = errors.New("the script ends the stream here")
+)
 
 // plan is one whole answer: steps in order, then the calls.
 type plan struct {
@@ -23,30 +26,37 @@ type plan struct {
 	words int    // of the prompt
 }
 
-// sink is where an answer goes: a stream of chunks or one body.
+// usage counts tokens.
+type usage struct{ in, out int }
+
+// sink is where an answer goes: a stream or one body, on one of the wires.
 type sink interface {
-	// start opens the answer.
-	start() error
+	// start opens the answer to a prompt of so many tokens.
+	start(in int) error
 	// say adds a piece of the text.
 	say(piece string) error
 	// think adds a piece of the reasoning.
 	think(piece string) error
 	// call adds a tool call; n counts from 0.
 	call(n int, c toolCall) error
-	// finish ends the answer.
-	finish(reason string, u *usage) error
+	// finish ends the answer; asked tells that it ends in calls.
+	finish(asked bool, u usage) error
 	// breakOff leaves the answer unfinished, with a part of it on its way.
 	breakOff()
 }
 
 func (r *request) plan() plan {
-	last := r.lastUser()
 	p := plan{words: r.promptWords()}
-	if last < 0 {
-		p.steps = []step{{kind: stepSay, text: r.remember(len(r.Messages))}}
+	if text, ok := r.side(); ok {
+		p.steps = []step{{kind: stepSay, text: text}}
 		return p
 	}
-	s, commanded := parseScript(string(r.Messages[last].Content))
+	last := r.prompt()
+	if last < 0 {
+		p.steps = []step{{kind: stepSay, text: r.remember(len(r.messages))}}
+		return p
+	}
+	s, commanded := parseScript(r.messages[last].commands())
 	p.usage = s.usage
 	before, calls, after := s.split()
 	results := r.results(last)
@@ -66,11 +76,11 @@ func (r *request) plan() plan {
 	return p
 }
 
-// results lists the tool messages that follow the user's last message.
+// results lists the results that follow the message at last.
 func (r *request) results(last int) []message {
 	var found []message
-	for _, m := range r.Messages[last+1:] {
-		if m.Role == roleTool {
+	for _, m := range r.messages[last+1:] {
+		if m.role == roleTool {
 			found = append(found, m)
 		}
 	}
@@ -80,7 +90,7 @@ func (r *request) results(last int) []message {
 // split cuts a script into what comes before its first call, the calls (all of
 // them go out at once), and what waits for their results.
 func (s script) split() (before, calls, after []step) {
-	isCall := func(st step) bool { return st.kind == stepCall }
+	isCall := func(st step) bool { return st.kind == stepCall || st.kind == stepBash }
 	first := slices.IndexFunc(s.steps, isCall)
 	if first < 0 {
 		return s.steps, nil, nil
@@ -99,22 +109,33 @@ func (s script) split() (before, calls, after []step) {
 // they are not.
 func (p *plan) askFor(r *request, calls []step) {
 	for _, st := range calls {
-		name, ok := resolve(st.tool, r.Tools)
-		if !ok {
-			text := fmt.Sprintf("I was not offered a tool %s, so I did not call it.", clip(st.tool, 128))
-			p.steps = append(p.steps, step{kind: stepSay, text: text})
+		c, refused := r.fulfil(st)
+		if refused != "" {
+			p.steps = append(p.steps, step{kind: stepSay, text: refused})
 			continue
 		}
-		p.calls = append(p.calls, toolCall{
-			ID:       r.callID(len(p.calls)),
-			Type:     "function",
-			Function: functionCall{Name: name, Arguments: st.args},
-		})
+		c.id = r.callID(len(p.calls))
+		p.calls = append(p.calls, c)
 	}
 }
 
+// fulfil makes the call that a step asks for, or says why there is none.
+func (r *request) fulfil(st step) (c toolCall, refused string) {
+	if st.kind == stepBash {
+		if o, args, ok := shell(r.tools, st.text); ok {
+			return toolCall{namespace: o.namespace, name: o.name, args: args}, ""
+		}
+		return toolCall{}, "I was not offered a shell, so I did not run the command."
+	}
+	o, ok := resolve(st.tool, r.tools)
+	if !ok {
+		return toolCall{}, fmt.Sprintf("I was not offered a tool %s, so I did not call it.", clip(st.tool, 128))
+	}
+	return toolCall{namespace: o.namespace, name: o.name, args: st.args}, ""
+}
+
 // failure is the scripted HTTP status, or 0, and how long to wait before it.
-// It stands for the whole answer, texts before it included; a reset before it
+// It stands for the whole answer, texts before it included; a break before it
 // wins, because then the answer has begun.
 func (p *plan) failure() (status int, wait time.Duration) {
 	for _, st := range p.steps {
@@ -123,18 +144,22 @@ func (p *plan) failure() (status int, wait time.Duration) {
 			wait += st.wait
 		case stepError:
 			return st.status, wait
-		case stepReset:
+		case stepReset, stepTruncate:
 			return 0, 0
-		case stepSay, stepThink, stepRepeat, stepCall:
+		case stepSay, stepThink, stepRepeat, stepCall, stepBash:
 		}
 	}
 	return 0, 0
 }
 
-// run carries the plan out. It returns errReset where the script says so, and
-// the error of ctx or of the sink.
+// run carries the plan out. It returns errReset or errTruncate where the script
+// says so, and the error of ctx or of the sink.
 func (p *plan) run(ctx context.Context, out sink) error {
-	if err := out.start(); err != nil {
+	u := usage{in: p.words}
+	if p.usage != nil {
+		u = *p.usage
+	}
+	if err := out.start(u.in); err != nil {
 		return err
 	}
 	w := &writer{out: out}
@@ -149,15 +174,10 @@ func (p *plan) run(ctx context.Context, out sink) error {
 		}
 		w.words++
 	}
-	reason := "stop"
-	if len(p.calls) > 0 {
-		reason = "tool_calls"
+	if p.usage == nil {
+		u.out = w.words
 	}
-	u := p.usage
-	if u == nil {
-		u = newUsage(p.words, w.words)
-	}
-	return out.finish(reason, u)
+	return out.finish(len(p.calls) > 0, u)
 }
 
 // writer carries out steps and counts words.
@@ -181,7 +201,10 @@ func (w *writer) step(ctx context.Context, st step) error {
 	case stepReset:
 		w.out.breakOff()
 		return errReset
-	case stepCall, stepError:
+	case stepTruncate:
+		w.out.breakOff()
+		return errTruncate
+	case stepCall, stepBash, stepError:
 		// A plan keeps calls apart, and an answer with an error is none.
 	}
 	return nil

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,158 +13,131 @@ import (
 // maxTools bounds how many tools one request may offer.
 const maxTools = 1024
 
-// Roles of messages that the model looks at; others only count as context.
+// role is whose a message is.
+type role int
+
 const (
-	roleUser      = "user"
-	roleAssistant = "assistant"
-	roleTool      = "tool"
+	roleOther role = iota // only context
+	roleUser
+	roleAssistant
+	roleTool
 )
 
-// request is the part of a Chat Completions request that the model reads. What
-// else the wire knows is accepted and has no effect.
+// request is the part of a request that the model reads, whichever wire it came
+// on. What else the wire knows is accepted and has no effect.
 type request struct {
-	Model         string        `json:"model"`
-	Messages      []message     `json:"messages"`
-	Tools         []offer       `json:"tools"`
-	Stream        bool          `json:"stream"`
-	StreamOptions streamOptions `json:"stream_options"`
+	model string
+	// instructions are the system's, where the wire keeps them apart.
+	instructions string
+	messages     []message
+	tools        []offer
+	// schema is what the answer has to be valid by; nil where it is free.
+	schema json.RawMessage
+	stream bool
+	// withUsage asks for token counts in a stream.
+	withUsage bool
 
 	// digest covers model and messages; every id is made from it.
 	digest [sha256.Size]byte
 }
 
-type streamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
-}
-
 type message struct {
-	Role       string     `json:"role"`
-	Content    content    `json:"content"`
-	ToolCalls  []toolCall `json:"tool_calls"`
-	ToolCallID string     `json:"tool_call_id"`
-
-	// tool is the name of the tool whose result this is, where it is known.
-	tool string
+	role role
+	// texts are the blocks of text; what is no text is left out.
+	texts []string
+	// asked are the calls that an assistant made here, by id.
+	asked map[string]string
+	// callID says which call a result belongs to, and tool of which tool it is,
+	// where that is known.
+	callID, tool string
+	// system tells that the text is the system's or the developer's.
+	system bool
 }
 
+func (m message) text() string { return strings.Join(m.texts, "\n") }
+
+// offer is a tool that the model may ask for.
 type offer struct {
-	Function struct {
-		Name string `json:"name"`
-	} `json:"function"`
+	namespace, name string
+	// properties of its arguments, and which of them are required.
+	properties map[string]property
+	required   []string
 }
 
-// content is the text of a message, which the wire carries as a string, as a
-// list of parts, or not at all. Parts that are not text are left out.
-type content string
+type property struct {
+	Type any `json:"type"`
+}
 
-// UnmarshalJSON implements [json.Unmarshaler].
-func (c *content) UnmarshalJSON(data []byte) error {
-	var text *string
-	if json.Unmarshal(data, &text) == nil {
-		if text != nil {
-			*c = content(*text)
-		}
-		return nil
+// parameters is the part of a JSON Schema that tells a tool's arguments.
+type parameters struct {
+	Properties map[string]property `json:"properties"`
+	Required   []string            `json:"required"`
+}
+
+// offered makes an offer. A schema that cannot be read offers a tool without
+// known arguments: only >>bash looks at them.
+func offered(namespace, name string, schema json.RawMessage) offer {
+	var p parameters
+	if json.Unmarshal(schema, &p) != nil {
+		p = parameters{}
 	}
-	var parts []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
+	return offer{namespace: namespace, name: name, properties: p.Properties, required: p.Required}
+}
+
+// toolCall is a call that the model makes.
+type toolCall struct {
+	id, namespace, name, args string
+}
+
+// complete checks what holds on every wire and finishes the request. sealed is
+// what the ids are made of, beside the model.
+func (r *request) complete(sealed []byte) error {
+	if len(r.messages) == 0 {
+		return errors.New("messages must hold at least one message")
 	}
-	if err := json.Unmarshal(data, &parts); err != nil {
-		return errors.New("content is neither a text nor a list of parts")
+	if len(r.tools) > maxTools {
+		return fmt.Errorf("tools must hold at most %d tools", maxTools)
 	}
-	texts := make([]string, 0, len(parts))
-	for _, p := range parts {
-		if p.Type == "text" {
-			texts = append(texts, p.Text)
-		}
-	}
-	*c = content(strings.Join(texts, "\n"))
+	h := sha256.New()
+	h.Write([]byte(strconv.Quote(r.model)))
+	h.Write(sealed)
+	h.Sum(r.digest[:0])
+	r.nameResults()
 	return nil
-}
-
-// decode reads one request. Its errors say what to change and are safe to send.
-func decode(body io.Reader) (*request, error) {
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return nil, fmt.Errorf("the request could not be read: %w", err)
-	}
-	req := &request{}
-	if err := json.Unmarshal(raw, req); err != nil {
-		return nil, fmt.Errorf("the request is not a Chat Completions request: %w", err)
-	}
-	if len(req.Messages) == 0 {
-		return nil, errors.New("messages must hold at least one message")
-	}
-	if len(req.Tools) > maxTools {
-		return nil, fmt.Errorf("tools must hold at most %d tools", maxTools)
-	}
-	if err := req.seal(raw); err != nil {
-		return nil, err
-	}
-	req.nameResults()
-	return req, nil
 }
 
 // nameResults finds out which tool each result is of. Ids of calls may come
 // again in later turns: the call before the result counts.
 func (r *request) nameResults() {
 	called := make(map[string]string)
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		for _, c := range m.ToolCalls {
-			called[c.ID] = c.Function.Name
+	for i := range r.messages {
+		m := &r.messages[i]
+		for id, name := range m.asked {
+			called[id] = name
 		}
-		if m.Role == roleTool {
-			m.tool = called[m.ToolCallID]
+		if m.role == roleTool && m.tool == "" {
+			m.tool = called[m.callID]
 		}
 	}
 }
 
-// seal computes the digest from the messages as they were sent, so that ids
-// differ wherever the conversation does.
-func (r *request) seal(raw []byte) error {
-	var sent struct {
-		Messages json.RawMessage `json:"messages"`
-	}
-	if err := json.Unmarshal(raw, &sent); err != nil {
-		return fmt.Errorf("the request is not a Chat Completions request: %w", err)
-	}
-	h := sha256.New()
-	h.Write([]byte(strconv.Quote(r.Model)))
-	h.Write(sent.Messages)
-	h.Sum(r.digest[:0])
-	return nil
-}
-
-// completionID is the id of the answer.
-func (r *request) completionID() string { return "chatcmpl-" + r.id("completion") }
-
-// callID is the id of the answer's nth tool call. It differs from every other
-// call id of the conversation, because the conversation has grown in between.
-func (r *request) callID(n int) string { return "call_" + r.id("call "+strconv.Itoa(n)) }
-
+// id is the same for the same request and label, and for no other.
 func (r *request) id(label string) string {
 	sum := sha256.Sum256(append(r.digest[:], label...))
 	return hex.EncodeToString(sum[:12])
 }
 
-// lastUser is the index of the last user message, or -1. Earlier user messages
-// without an answer are turns that failed: their commands were for then.
-func (r *request) lastUser() int {
-	for i, m := range slices.Backward(r.Messages) {
-		if m.Role == roleUser {
-			return i
-		}
-	}
-	return -1
-}
+// callID is the id of the answer's nth tool call. It differs from every other
+// call id of the conversation, because the conversation has grown in between.
+func (r *request) callID(n int) string { return "call_" + r.id("call "+strconv.Itoa(n)) }
 
 // promptWords counts what the model was sent, in words: its tokens.
 func (r *request) promptWords() int {
-	n := 0
-	for _, m := range r.Messages {
-		n += len(strings.Fields(string(m.Content)))
+	n := len(strings.Fields(r.instructions))
+	for _, m := range r.messages {
+		for _, t := range m.texts {
+			n += len(strings.Fields(t))
+		}
 	}
 	return n
 }

@@ -29,14 +29,16 @@ const (
 	stepRepeat
 	stepSleep
 	stepCall
+	stepBash
 	stepError
 	stepReset
+	stepTruncate
 )
 
 // step is one thing to do. Which fields count depends on the kind.
 type step struct {
 	kind   stepKind
-	text   string        // say, think, repeat
+	text   string        // say, think, repeat; bash: the command
 	count  int           // repeat
 	wait   time.Duration // sleep
 	tool   string        // call: what the script names, id or offered name
@@ -117,11 +119,16 @@ func (s *script) obey(command string, left *budget) (problem string) {
 		return s.setUsage(rest)
 	case "error":
 		return s.addError(rest)
+	case "bash":
+		return s.addBash(rest)
 	case "reset":
 		s.steps = append(s.steps, step{kind: stepReset})
 		return ""
+	case "truncate":
+		s.steps = append(s.steps, step{kind: stepTruncate})
+		return ""
 	default:
-		return "the commands are >>call, >>say, >>think, >>repeat, >>sleep, >>usage, >>error and >>reset"
+		return "the commands are >>call, >>bash, >>say, >>think, >>repeat, >>sleep, >>usage, >>error, >>reset and >>truncate"
 	}
 }
 
@@ -174,13 +181,21 @@ func (s *script) addCall(rest string) string {
 	return ""
 }
 
+func (s *script) addBash(command string) string {
+	if strings.TrimSpace(command) == "" {
+		return ">>bash takes a command"
+	}
+	s.steps = append(s.steps, step{kind: stepBash, text: command})
+	return ""
+}
+
 func (s *script) setUsage(rest string) string {
 	fields := strings.Fields(rest)
 	if len(fields) == 2 {
 		in, errIn := strconv.Atoi(fields[0])
 		out, errOut := strconv.Atoi(fields[1])
 		if errIn == nil && errOut == nil && min(in, out) >= 0 && max(in, out) <= maxTokens {
-			s.usage = newUsage(in, out)
+			s.usage = &usage{in: in, out: out}
 			return ""
 		}
 	}

@@ -32,7 +32,7 @@ type Config interface {
 // Base is the configuration that every service has.
 type Base struct {
 	// Listen is host:port, unix:///path, or fd://N for a listener that was
-	// inherited.
+	// inherited; or several of them, separated by commas, which are served alike.
 	Listen string
 	// AdminListen serves /healthz, /readyz and /metrics without TLS; empty
 	// serves none of them.
@@ -48,10 +48,13 @@ type Base struct {
 
 func (b *Base) base() *Base { return b }
 
+// listens are the addresses in Listen.
+func (b *Base) listens() []string { return strings.Split(b.Listen, ",") }
+
 // Flags registers the flags that every service has.
 func (b *Base) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&b.Listen, "listen", "", "address of the service with mutual TLS: host:port, unix:///path, or fd://N")
-	fs.StringVar(&b.AdminListen, "admin-listen", "", "address of /healthz, /readyz and /metrics without TLS, in the same forms (default none)")
+	fs.StringVar(&b.Listen, "listen", "", "addresses of the service with mutual TLS, separated by commas: host:port, unix:///path, or fd://N")
+	fs.StringVar(&b.AdminListen, "admin-listen", "", "address of /healthz, /readyz and /metrics without TLS, in one of the same forms (default none)")
 	fs.StringVar(&b.TrustDomain, "trust-domain", "", "SPIFFE trust domain, such as example.org")
 	fs.StringVar(&b.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&b.OTLPEndpoint, "otlp-endpoint", "", "URL of an OTLP/HTTP collector for traces (default none)")
@@ -61,7 +64,10 @@ func (b *Base) Flags(fs *flag.FlagSet) {
 
 // Validate checks the values that every service has.
 func (b *Base) Validate() error {
-	errs := []error{validListen("listen", b.Listen), b.Identity.Validate()}
+	errs := []error{b.Identity.Validate()}
+	for _, addr := range b.listens() {
+		errs = append(errs, validListen("listen", addr))
+	}
 	if b.AdminListen != "" {
 		errs = append(errs, validListen("admin-listen", b.AdminListen))
 	}

@@ -109,10 +109,10 @@ type hosted struct {
 	rt     *Runtime
 	domain *identitytest.Domain
 	log    *logs
-	// main and admin are addresses of Unix sockets.
-	main, admin string
-	stop        context.CancelFunc
-	ended       chan error
+	// main, second and admin are addresses of Unix sockets.
+	main, second, admin string
+	stop                context.CancelFunc
+	ended               chan error
 }
 
 // host serves h as the service "server" for the service "client".
@@ -120,8 +120,8 @@ func host(t *testing.T, drain time.Duration, h http.HandlerFunc, checks ...func(
 	t.Helper()
 	dir := t.TempDir()
 	s := &hosted{
-		domain: identitytest.New(t), log: &logs{}, main: filepath.Join(dir, "main.sock"), admin: filepath.Join(dir, "admin.sock"),
-		ended: make(chan error, 1),
+		domain: identitytest.New(t), log: &logs{}, main: filepath.Join(dir, "main.sock"), second: filepath.Join(dir, "second.sock"),
+		admin: filepath.Join(dir, "admin.sock"), ended: make(chan error, 1),
 	}
 	logger := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	tel, err := telemetry.New(t.Context(), telemetry.Config{Service: "test", Logger: logger})
@@ -129,7 +129,7 @@ func host(t *testing.T, drain time.Duration, h http.HandlerFunc, checks ...func(
 	t.Cleanup(func() { must(t, tel.Shutdown(context.WithoutCancel(t.Context()))) })
 	s.rt = &Runtime{
 		Logger: logger, Source: s.domain.Source(t, s.domain.Service("server")), TrustDomain: s.domain.TrustDomain(), Telemetry: tel,
-		base: &Base{Listen: "unix://" + s.main, AdminListen: "unix://" + s.admin, DrainTimeout: drain},
+		base: &Base{Listen: "unix://" + s.main + ",unix://" + s.second, AdminListen: "unix://" + s.admin, DrainTimeout: drain},
 	}
 	for i, c := range checks {
 		s.rt.AddCheck(fmt.Sprintf("check-%d", i), c)

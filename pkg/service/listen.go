@@ -62,6 +62,26 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	}
 }
 
+// listenAll opens a listener at each address, or none.
+func listenAll(ctx context.Context, addrs []string) (all []net.Listener, err error) {
+	for _, addr := range addrs {
+		l, err := Listen(ctx, addr)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(all))
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func closeAll(all []net.Listener) error {
+	var errs []error
+	for _, l := range all {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
 // inherited takes over a descriptor. It is looked at first: one that is not a
 // socket belongs to somebody else in this process, and closing it would hurt.
 func inherited(number string) (net.Listener, error) {

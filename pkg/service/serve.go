@@ -42,24 +42,27 @@ func (rt *Runtime) AddCheck(name string, ok func(context.Context) error) {
 	rt.checks = append(rt.checks, check{name, ok})
 }
 
-// Serve serves h with mutual TLS for the peers in allow, and the admin routes,
-// until ctx ends. Then it says unready, lets open requests end within the drain
+// Serve serves h with mutual TLS for the peers in allow at all addresses of the
+// service, and the admin routes, until ctx ends. Then it says unready, lets open requests end within the drain
 // timeout, cancels what is left, and closes.
 func (rt *Runtime) Serve(ctx context.Context, h http.Handler, allow identity.AllowList) error {
-	main, err := Listen(ctx, rt.base.Listen)
+	main, err := listenAll(ctx, rt.base.listens())
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	var admin net.Listener
 	if rt.base.AdminListen != "" {
 		if admin, err = Listen(ctx, rt.base.AdminListen); err != nil {
-			return errors.Join(fmt.Errorf("admin-listen: %w", err), main.Close())
+			return errors.Join(fmt.Errorf("admin-listen: %w", err), closeAll(main))
 		}
 	}
-	rt.Logger.InfoContext(ctx, "serving", "address", main.Addr().String(), "identity", rt.Source.ID().String())
+	for i, l := range main {
+		rt.Logger.InfoContext(ctx, "serving", "address", l.Addr().String(), "identity", rt.Source.ID().String())
+		main[i] = tls.NewListener(l, identity.ServerTLS(rt.Source, allow))
+	}
 	var draining atomic.Bool
 	serveMain := func(ctx context.Context) error {
-		return serve(ctx, HTTPServer(h, rt.Logger), tls.NewListener(main, identity.ServerTLS(rt.Source, allow)), rt.base.DrainTimeout, &draining)
+		return serve(ctx, HTTPServer(h, rt.Logger), main, rt.base.DrainTimeout, &draining)
 	}
 	if admin == nil {
 		return serveMain(ctx)
@@ -73,7 +76,7 @@ func (rt *Runtime) Serve(ctx context.Context, h http.Handler, allow identity.All
 		return serveMain(gctx)
 	})
 	g.Go(func() error {
-		return serve(after, HTTPServer(rt.admin(&draining), rt.Logger), admin, checkTimeout, new(atomic.Bool))
+		return serve(after, HTTPServer(rt.admin(&draining), rt.Logger), []net.Listener{admin}, checkTimeout, new(atomic.Bool))
 	})
 	return g.Wait()
 }
@@ -81,20 +84,23 @@ func (rt *Runtime) Serve(ctx context.Context, h http.Handler, allow identity.All
 // ServeListener serves one server on a listener until ctx ends, with the same
 // orderly end as Serve.
 func ServeListener(ctx context.Context, s *http.Server, l net.Listener, drain time.Duration) error {
-	return serve(ctx, s, l, drain, new(atomic.Bool))
+	return serve(ctx, s, []net.Listener{l}, drain, new(atomic.Bool))
 }
 
-func serve(ctx context.Context, s *http.Server, l net.Listener, drain time.Duration, draining *atomic.Bool) error {
+// serve serves one server on all listeners, and ends all if one of them fails.
+func serve(ctx context.Context, s *http.Server, listeners []net.Listener, drain time.Duration, draining *atomic.Bool) error {
 	streams, cancelStreams := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelStreams()
 	s.BaseContext = func(net.Listener) context.Context { return streams }
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve %s: %w", l.Addr(), err)
-		}
-		return nil
-	})
+	for _, l := range listeners {
+		g.Go(func() error {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serve %s: %w", l.Addr(), err)
+			}
+			return nil
+		})
+	}
 	g.Go(func() error {
 		<-gctx.Done()
 		draining.Store(true)

@@ -25,6 +25,43 @@ func TestOnlyThoseOnTheListGetIn(t *testing.T) {
 	}
 }
 
+// All addresses of a service are the service, with the same list, and they end
+// together.
+func TestSeveralAddresses(t *testing.T) {
+	s := host(t, time.Second, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) })
+	second := *s
+	second.main = s.second
+	at := map[string]hosted{"first": *s, "second": second}
+	for name, a := range at {
+		if got, err := a.get(t.Context(), t, "client"); err != nil || got != "hello" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if got, err := a.get(t.Context(), t, "other"); err == nil {
+			t.Errorf("%s: somebody else got %q", name, got)
+		}
+	}
+	s.stop()
+	if err := s.end(t); err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	for name, a := range at {
+		if got, err := a.get(context.WithoutCancel(t.Context()), t, "client"); err == nil {
+			t.Errorf("%s, after the end: %q", name, got)
+		}
+	}
+}
+
+// One that cannot be had is no reason to keep the others.
+func TestAllAddressesOrNone(t *testing.T) {
+	first := "unix://" + t.TempDir() + "/first.sock"
+	if _, err := listenAll(t.Context(), []string{first, "unix:///nonexistent/second.sock"}); err == nil {
+		t.Fatal("listens")
+	}
+	l, err := Listen(t.Context(), first)
+	must(t, err)
+	must(t, l.Close())
+}
+
 func TestReadiness(t *testing.T) {
 	var mu sync.Mutex
 	var away error

@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/mongodb"
+	"cofferdam.dev/pkg/mongodbstore"
 )
 
 const (
@@ -31,8 +31,8 @@ const (
 
 // indexes keep every read flat that does not name an _id: which record has a run,
 // which records are busy, and the rows of one run.
-func indexes() []mongodb.Index {
-	return []mongodb.Index{
+func indexes() []mongodbstore.Index {
+	return []mongodbstore.Index{
 		{Collection: bindings, Keys: bson.D{{Key: "live", Value: 1}}},
 		{Collection: bindings, Keys: bson.D{{Key: "busy", Value: 1}, {Key: "_id", Value: 1}}},
 		{Collection: chunks, Keys: bson.D{{Key: "run", Value: 1}, {Key: "first", Value: 1}}, Unique: true},
@@ -43,7 +43,7 @@ func indexes() []mongodb.Index {
 // Store is a binding.Backend on one database. It is safe for concurrent use,
 // also beside other Stores on the same database.
 type Store struct {
-	db                             *mongodb.DB
+	db                             *mongodbstore.DB
 	bindings, chunks, runs, ledger *mongo.Collection
 }
 
@@ -51,7 +51,7 @@ var _ binding.Backend = (*Store)(nil)
 
 // Open makes the indexes and checks the version of what is there. Close closes
 // db.
-func Open(ctx context.Context, db *mongodb.DB) (*Store, error) {
+func Open(ctx context.Context, db *mongodbstore.DB) (*Store, error) {
 	if err := db.Migrate(ctx, component, version, indexes()); err != nil {
 		return nil, fmt.Errorf("mongostore: %w", err)
 	}

@@ -8,17 +8,17 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/binding/mongostore"
-	"cofferdam.dev/pkg/mongodb/mongodbtest"
+	"cofferdam.dev/pkg/mongodbstore/mongodbstoretest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	server := mongodbtest.Server(t)
+	server := mongodbstoretest.Server(t)
 	bindingtest.Run(t, func(t *testing.T) binding.Backend {
 		t.Helper()
-		s, err := mongostore.Open(t.Context(), mongodbtest.Open(t, server))
+		s, err := mongostore.Open(t.Context(), mongodbstoretest.Open(t, server))
 		if err != nil {
 			t.Fatal(err)
 		}

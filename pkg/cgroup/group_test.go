@@ -1,0 +1,216 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Who takes memory without end is killed, and it is known why; who takes none
+// beside it is not.
+func TestAHogIsKilledAndCounted(t *testing.T) {
+	m := manager(t, Memory)
+	g, other := m.group(t, "hog", Limits{Memory: 64 << 20}), m.group(t, "other", Limits{Memory: 64 << 20})
+	neighbour := run(t, other, "idle")
+	if sig := run(t, g, "hog").signalled(); sig != syscall.SIGKILL {
+		t.Errorf("the hog ended by signal %v", sig)
+	}
+	if c := counters(t, g); c.OOMKills == 0 {
+		t.Errorf("counted %+v", c)
+	}
+	if c := counters(t, other); c.OOMKills != 0 || !exists(neighbour.Process.Pid) {
+		t.Errorf("the neighbour was hurt: %+v", c)
+	}
+}
+
+// A group is one thing: when the kernel kills one of its processes for memory, the
+// others do not go on without it.
+func TestOneKilledIsAllKilled(t *testing.T) {
+	m := manager(t, Memory)
+	g := m.group(t, "family", Limits{Memory: 96 << 20})
+	watched := make(chan error, 1)
+	go func() { watched <- g.EndOnOOM(t.Context()) }()
+	if sig := run(t, g, "hog-child").signalled(); sig != syscall.SIGKILL {
+		t.Errorf("the parent of the hog ended by signal %v", sig)
+	}
+	if err := <-watched; err != nil {
+		t.Error(err)
+	}
+	if c := counters(t, g); c.OOMKills == 0 {
+		t.Errorf("counted %+v", c)
+	}
+}
+
+func TestTheWatchEndsWithItsContextAndWithTheGroup(t *testing.T) {
+	m := manager(t, Memory)
+	g := m.group(t, "watched", Limits{Memory: 64 << 20})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, ctx := range []context.Context{ctx, t.Context()} {
+		wg.Go(func() {
+			if err := g.EndOnOOM(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	cancel()
+	if err := g.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if err := g.EndOnOOM(t.Context()); err != nil {
+		t.Errorf("of a group that is gone: %v", err)
+	}
+}
+
+// A fork bomb gets no more than its share, and the next group gets all of its own.
+func TestAForkBombStaysBounded(t *testing.T) {
+	const most = 40
+	m := manager(t, PIDs)
+	g, other := m.group(t, "bomb", Limits{PIDs: most}), m.group(t, "other", Limits{PIDs: most})
+	b := run(t, g, "bomb")
+	if n := b.line(t); n == 0 || n >= most {
+		t.Errorf("it started %d children, and may have %d with all its threads", n, most)
+	}
+	if c := counters(t, g); c.ForksRefused == 0 {
+		t.Errorf("counted %+v", c)
+	}
+	if c := counters(t, other); c.ForksRefused != 0 {
+		t.Errorf("the neighbour was refused: %+v", c)
+	}
+	if err := g.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if exists(b.Process.Pid) {
+		t.Error("alive after the group was killed")
+	}
+}
+
+// A spinning process gets its quota and no more; a free one beside it gets what it
+// can.
+func TestASpinIsHeldToItsQuota(t *testing.T) {
+	m := manager(t, CPU)
+	g := m.group(t, "spin", Limits{CPUs: 0.2})
+	held, free := run(t, g, "spin"), run(t, nil, "spin")
+	h, f := held.line(t), free.line(t)
+	// Half of the free one's time leaves room for a busy machine; without the quota
+	// both get the same.
+	if 2*h > f {
+		t.Errorf("with a fifth of a processor it got %d µs, a free one %d µs", h, f)
+	}
+	if c := counters(t, g); c.Throttled == 0 {
+		t.Errorf("counted %+v", c)
+	}
+}
+
+// Removal ends what is inside, and can be repeated.
+func TestRemovalLeavesNothing(t *testing.T) {
+	m := manager(t)
+	g := m.group(t, "gone", Limits{Memory: 64 << 20, PIDs: 64, CPUs: 1})
+	p := run(t, g, "bomb")
+	p.line(t)
+	for range 2 {
+		if err := g.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exists(p.Process.Pid) {
+		t.Error("alive after its group was removed")
+	}
+	for _, dir := range g.Dirs() {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+	if len(g.Dirs()) > 0 {
+		if _, err := g.Counters(); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("counters of a group that is gone: %v", err)
+		}
+	}
+	m.group(t, "gone", Limits{PIDs: 64}) // its name is free
+}
+
+func TestWhatCannotBeAGroup(t *testing.T) {
+	m := manager(t)
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "/x"} {
+		if g, err := m.Create(name, Limits{}); err == nil {
+			t.Errorf("%q became %v", name, g.Dirs())
+		}
+	}
+	for _, l := range []Limits{{Memory: -1}, {PIDs: -1}, {CPUs: -1}, {CPUs: 1e-9}} {
+		if g, err := m.Create("x", l); err == nil {
+			t.Errorf("%+v became %v", l, g.Dirs())
+		}
+	}
+	m.group(t, "twice", Limits{})
+	if len(m.hierarchies) > 0 {
+		if _, err := m.Create("twice", Limits{}); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("a name twice: %v", err)
+		}
+	}
+}
+
+// What one process left when it was killed is ended and removed by the next; what
+// a living one has is not touched.
+func TestTheDeadAreSwept(t *testing.T) {
+	m := manager(t, PIDs)
+	living := m.group(t, "living", Limits{PIDs: 64})
+	mine := run(t, living, "idle")
+	o := run(t, nil, "owner")
+	left := o.line(t)
+	if err := o.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = o.Wait()
+	if !exists(left) {
+		t.Fatal("the kernel has ended what was left; nothing is tested")
+	}
+	next := manager(t, PIDs)
+	if exists(left) {
+		t.Error("what a dead process left still runs")
+	}
+	if !exists(mine.Process.Pid) {
+		t.Error("what a living process has was ended")
+	}
+	for _, o := range next.hierarchies {
+		entries, err := os.ReadDir(o.dir[:strings.LastIndexByte(o.dir, '/')])
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs := 0
+		for _, e := range entries {
+			if e.IsDir() {
+				dirs++
+			}
+		}
+		if dirs < 2 { // this and the living one; other packages' tests may have theirs
+			t.Errorf("%d managers are left in %s", dirs, o.dir)
+		}
+	}
+}
+
+func TestCloseSaysWhatIsLeft(t *testing.T) {
+	m, err := Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.hierarchies) == 0 {
+		t.Skipf("NOT TESTED on this machine: %v", m.Missing())
+	}
+	if _, err := m.Create("left", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err == nil || !strings.Contains(err.Error(), "left") {
+		t.Errorf("close: %v", err)
+	}
+	if missing, err := Probe(); err != nil || len(missing) != len(m.Missing()) { // sweeps
+		t.Errorf("probe: %v, %v", missing, err)
+	}
+}

@@ -1,0 +1,196 @@
+// Package mongodbstore opens the MongoDB database of the services, all with the same
+// durability and the same bounds. The collections of several components share
+// one database.
+//
+// Every write waits for a majority and its journal, and every read is a majority
+// read from the primary. What decides is a conditional update of one document or
+// a unique insert; no transaction is needed.
+//
+// The driver repeats a write once whose answer was lost (retryWrites), and a
+// server with sessions answers the second time what it answered the first. What
+// it cannot settle stays unknown, and is settled by whoever made the write: by
+// reading back a nonce, never by writing again blindly.
+package mongodbstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// DefaultDatabase is used where the URI names none.
+	DefaultDatabase = "cofferdam"
+	// opTimeout bounds one operation whose context has no deadline.
+	opTimeout       = 30 * time.Second
+	selectTimeout   = 10 * time.Second
+	maxConns        = 64
+	maxPassword     = 4 << 10
+	versionsName    = "component_versions"
+	disconnectGrace = 5 * time.Second
+)
+
+// Config of a DB.
+type Config struct {
+	// URI is mongodb://… or mongodb+srv://…, without a password.
+	URI string
+	// PasswordFile holds the password of the URI's user; empty for none.
+	PasswordFile string
+	// Tracer makes a span of each command, without its contents; nil makes none.
+	Tracer trace.Tracer
+}
+
+// Is reports whether a store's address is one of this package.
+func Is(uri string) bool {
+	return strings.HasPrefix(uri, "mongodb://") || strings.HasPrefix(uri, "mongodb+srv://")
+}
+
+// Validate reports everything that is wrong.
+func (c Config) Validate() error {
+	if !Is(c.URI) {
+		return errors.New("store: mongodb://host or mongodb+srv://host")
+	}
+	u, err := url.Parse(c.URI)
+	if err != nil {
+		return errors.New("store: not a URI") // the error has the URI in it
+	}
+	if _, has := u.User.Password(); has {
+		return errors.New("store: leave the password out of the URI and give a file that holds it")
+	}
+	if c.PasswordFile != "" && u.User.Username() == "" {
+		return errors.New("store: a password file needs a user in the URI")
+	}
+	return nil
+}
+
+// DB is one database. It is safe for concurrent use.
+type DB struct {
+	client *mongo.Client
+	db     *mongo.Database
+}
+
+// Open connects, bounded by ctx.
+func Open(ctx context.Context, c Config) (*DB, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	o := options.Client().ApplyURI(c.URI).
+		SetAppName("cofferdam").
+		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: new(true)}).
+		SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).
+		SetRetryWrites(true).SetRetryReads(true).
+		SetServerSelectionTimeout(selectTimeout).
+		SetTimeout(opTimeout).
+		SetMaxPoolSize(maxConns)
+	if c.Tracer != nil {
+		o.SetMonitor(monitor(c.Tracer))
+	}
+	if err := authenticate(o, c.PasswordFile); err != nil {
+		return nil, err
+	}
+	client, err := mongo.Connect(o)
+	if err != nil {
+		return nil, fmt.Errorf("mongodbstore: %w", err)
+	}
+	d := &DB{client: client, db: client.Database(database(c.URI))}
+	if err := client.Ping(ctx, readpref.Primary()); err != nil {
+		return nil, errors.Join(fmt.Errorf("mongodbstore: no answer: %w", err), d.Close()) //nolint:contextcheck // also when ctx has ended
+	}
+	return d, nil
+}
+
+func authenticate(o *options.ClientOptions, passwordFile string) error {
+	if passwordFile == "" {
+		return nil
+	}
+	info, err := os.Stat(passwordFile)
+	switch {
+	case err != nil:
+		return fmt.Errorf("store password: %w", err)
+	case !info.Mode().IsRegular() || info.Size() > maxPassword:
+		return fmt.Errorf("store password: %s is not a regular file of at most 4 KiB", passwordFile)
+	case info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("store password: others can read %s; chmod 600 it", passwordFile)
+	}
+	raw, err := os.ReadFile(passwordFile)
+	if err != nil {
+		return fmt.Errorf("store password: %w", err)
+	}
+	if o.Auth == nil {
+		o.Auth = &options.Credential{}
+	}
+	o.Auth.Password, o.Auth.PasswordSet = strings.TrimRight(string(raw), "\r\n"), true
+	return nil
+}
+
+func database(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return DefaultDatabase
+	}
+	if name := strings.Trim(u.Path, "/"); name != "" {
+		return name
+	}
+	return DefaultDatabase
+}
+
+// Collection of the database.
+func (d *DB) Collection(name string) *mongo.Collection { return d.db.Collection(name) }
+
+// Drop removes the database and all in it; it is for tests.
+func (d *DB) Drop(ctx context.Context) error { return d.db.Drop(ctx) }
+
+// Close gives the connections up.
+func (d *DB) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), disconnectGrace)
+	defer cancel()
+	return d.client.Disconnect(ctx)
+}
+
+// Index of a collection.
+type Index struct {
+	Collection string
+	Keys       bson.D
+	Unique     bool
+}
+
+// Migrate brings a component to a version and makes its indexes, which may be
+// there already. A database with a newer version is refused, so that an older
+// program never writes what a newer one cannot read.
+func (d *DB) Migrate(ctx context.Context, component string, version int32, indexes []Index) error {
+	versions := d.Collection(versionsName)
+	_, err := versions.UpdateOne(ctx, bson.D{{Key: "_id", Value: component}},
+		bson.D{{Key: "$max", Value: bson.D{{Key: "version", Value: version}}}}, options.UpdateOne().SetUpsert(true))
+	if err != nil && !mongo.IsDuplicateKeyError(err) { // another program was first
+		return fmt.Errorf("mongodbstore: version of %s: %w", component, err)
+	}
+	var stands struct {
+		Version int32 `bson:"version"`
+	}
+	if err := versions.FindOne(ctx, bson.D{{Key: "_id", Value: component}}).Decode(&stands); err != nil {
+		return fmt.Errorf("mongodbstore: version of %s: %w", component, err)
+	}
+	if stands.Version > version {
+		return fmt.Errorf("mongodbstore: %s has version %d, this program knows %d: use the newer program", component, stands.Version, version)
+	}
+	for _, i := range indexes {
+		_, err := d.Collection(i.Collection).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: i.Keys, Options: options.Index().SetUnique(i.Unique)})
+		if err != nil {
+			return fmt.Errorf("mongodbstore: index of %s: %w", i.Collection, err)
+		}
+	}
+	return nil
+}
