@@ -281,6 +281,32 @@ func TestSignalEndsTheProcess(t *testing.T) {
 	p.wantExit(t)
 }
 
+// A cancel is answered once the run has really stopped: its terminal is there, and
+// nothing is asked of the brokers any more. The worker goes on.
+func TestCancelStopsTheRun(t *testing.T) {
+	p := start(t)
+	p.bind(t)
+	end := p.run(t)
+	ctx, _ := p.ctx(t, "")
+	c, err := p.CancelRun(ctx, &workerv1.CancelRunRequest{Envelope: p.stand.Envelope().Proto(), Reason: "client_request"})
+	must(t, err)
+	if !c.GetActive() || !c.GetStopped() {
+		t.Errorf("it says %v", c)
+	}
+	want := event.RunCancelled{Reason: event.CancelledByClient, SideEffectStatus: event.SideEffectsNone}
+	if got := <-end; got != want {
+		t.Errorf("the run ended by %#v", got)
+	}
+	p.eventually(t, "the facade is still asked", func() bool { return p.held.Load() == 0 })
+	ready, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
+	must(t, err)
+	if !ready.GetReady() || !ready.GetBound() {
+		t.Errorf("it says %v", ready)
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.wantExit(t)
+}
+
 // A control plane that goes away takes its run with it, and the next one finds the
 // worker free.
 func TestLostControlPlaneEndsTheRun(t *testing.T) {

@@ -19,6 +19,7 @@ func (t *threadState) CommitHead(ctx context.Context, req *threadstatev1.CommitH
 		Expected:     req.GetExpectedRevision(),
 		Ref:          req.GetSnapshotRef(),
 		LastSequence: req.GetLastSequence(),
+		Interrupt:    interruptFrom(req.GetInterrupt()),
 	})
 	if err != nil {
 		return nil, err

@@ -18,6 +18,17 @@ func codecFrom(c *threadstatev1.Codec) threadstate.Codec {
 	return threadstate.Codec{Name: c.GetName(), Version: c.GetVersion()}
 }
 
+// interruptFrom gives nil for a run that ends as success. The schema has checked
+// how long the digest is.
+func interruptFrom(i *threadstatev1.PendingInterrupt) *threadstate.Interrupt {
+	if i == nil {
+		return nil
+	}
+	out := &threadstate.Interrupt{ID: i.GetInterruptId()}
+	copy(out.SHA256[:], i.GetSha256())
+	return out
+}
+
 // callerFrom is what the door found out about a request for memory.
 func callerFrom(ctx context.Context) (memory.Caller, error) {
 	g, err := rpc.GrantFrom(ctx)

@@ -2,6 +2,7 @@ package threadstate
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"time"
@@ -25,6 +26,16 @@ type Commit struct {
 	Ref string
 	// LastSequence is the last event that the head covers.
 	LastSequence uint64
+	// Interrupt that the run ends with; nil where it ends as success.
+	Interrupt *Interrupt
+}
+
+// Interrupt is one that waits for a person once the head is committed. Its body
+// stands in the log; what is kept here finds it and tells it from another.
+type Interrupt struct {
+	ID string
+	// SHA256 of the payload of interrupt.requested in its published form.
+	SHA256 [sha256.Size]byte
 }
 
 // Committed is what a commit left in the record.
@@ -37,8 +48,9 @@ type Committed struct {
 // run, in the one write that also checks epoch, generation, run, and that the log
 // holds every event that the head covers; it waits for the log, within the
 // deadline. The same commit under the same idempotency key answers as the first
-// time. Where a cancel was decided before, the head moves and the run still ends
-// as cancelled.
+// time. With an interrupt the run ends as interrupted, and the interrupt is
+// pending at the head's revision. Where a cancel was decided before, the head
+// moves, no interrupt is set, and the run still ends as cancelled.
 //
 // Faults: stale_lease; not_found where the snapshot is not one of this run and
 // generation; invalid_request for another codec than the snapshot's;
@@ -63,6 +75,9 @@ func (s *Service) CommitHead(ctx context.Context, g fence.Grant, c Commit) (Comm
 	commit := binding.HeadCommit{
 		ExpectedRevision: c.Expected, Codec: c.Codec.Name, CodecVersion: c.Codec.Version, SnapshotRef: info.Ref,
 		SHA256: hex.EncodeToString(info.SHA256[:]), IdempotencyDigest: digest.Of(e.IdempotencyKey), LastSequence: c.LastSequence,
+	}
+	if i := c.Interrupt; i != nil { // revision and run are filled in by the write
+		commit.Interrupt = &binding.Interrupt{ID: i.ID, Hash: hex.EncodeToString(i.SHA256[:])}
 	}
 	head, end, err := s.writer.CommitHead(ctx, g, commit)
 	if err != nil && unsettled(err) {
@@ -136,8 +151,8 @@ func (s *Service) endOf(ctx context.Context, r binding.Record, e fence.Envelope)
 
 // MarkUncertain ends the run as thread_durability_uncertain, unless its end is
 // decided: after it no commit of the run can happen any more, whatever became of
-// the one that was sent. It answers with the end that stands; "success" then says
-// that the commit did happen. Faults: stale_lease, dependency_unavailable.
+// the one that was sent. It answers with the end that stands; "success" or
+// "interrupted" then says that the commit did happen. Faults: stale_lease, dependency_unavailable.
 func (s *Service) MarkUncertain(ctx context.Context, g fence.Grant) (binding.End, error) {
 	return s.writer.SetEnd(ctx, g, binding.End{Kind: binding.EndError, Reason: string(fault.ThreadDurabilityUncertain)})
 }

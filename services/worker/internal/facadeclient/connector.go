@@ -12,6 +12,7 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
 	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
 	"cofferdam.dev/pkg/identity"
@@ -24,8 +25,8 @@ import (
 // Endpoints are the addresses that bind gave, each with the one identity that
 // may answer there.
 type Endpoints struct {
-	ToolBroker, ThreadState, FileBroker, ModelProxy rpc.Endpoint
-	ModelAlias                                      string
+	ToolBroker, ThreadState, Memory, FileBroker, ModelProxy rpc.Endpoint
+	ModelAlias                                              string
 }
 
 // Connector makes the facades of runs. It implements session.Connector.
@@ -37,14 +38,15 @@ type Connector struct {
 	tools     toolbrokerv1connect.ToolBrokerServiceClient
 	thread    threadstatev1connect.ThreadStateServiceClient
 	files     filebrokerv1connect.FileBrokerServiceClient
+	memory    memoryv1connect.MemoryServiceClient
 }
 
 // New makes a Connector. It makes no connection.
 func New(e Endpoints, src identity.Source, tel *telemetry.Telemetry) (*Connector, error) {
 	c := &Connector{endpoints: e, pause: firstPause, model: e.ModelProxy.HTTPClient(src)}
 	c.clients = append(c.clients, c.model)
-	conns := make([]*connect.Client, 0, 3)
-	for _, ep := range []rpc.Endpoint{e.ToolBroker, e.ThreadState, e.FileBroker} {
+	conns := make([]*connect.Client, 0, 4)
+	for _, ep := range []rpc.Endpoint{e.ToolBroker, e.ThreadState, e.FileBroker, e.Memory} {
 		hc := ep.HTTPClient(src)
 		conn, err := rpc.NewClient(hc, ep.BaseURL(), tel)
 		if err != nil {
@@ -55,11 +57,12 @@ func New(e Endpoints, src identity.Source, tel *telemetry.Telemetry) (*Connector
 	c.tools = toolbrokerv1connect.NewToolBrokerServiceClient(conns[0])
 	c.thread = threadstatev1connect.NewThreadStateServiceClient(conns[1])
 	c.files = filebrokerv1connect.NewFileBrokerServiceClient(conns[2])
+	c.memory = memoryv1connect.NewMemoryServiceClient(conns[3])
 	return c, nil
 }
 
 // Connect makes the facades of one run. What the run has no token for is
-// refused when it is called.
+// refused when it is called. point is nil where nothing will be committed.
 func (c *Connector) Connect(env fence.Envelope, tokens []session.Token, point session.CommitPoint) (harness.Facades, error) {
 	by := make(map[capability.Audience]string, len(tokens))
 	for _, t := range tokens {
@@ -83,6 +86,7 @@ func (c *Connector) Connect(env fence.Envelope, tokens []session.Token, point se
 		Tools:  toolCaller{a, c.tools},
 		Thread: &threadState{authority: a, client: c.thread, point: point},
 		Files:  files{a, c.files},
+		Memory: memory{a, c.memory},
 	}, nil
 }
 

@@ -62,8 +62,3 @@ func (f files) Read(ctx context.Context, file harness.File, maxBytes int) ([]byt
 	}
 	return out, nil
 }
-
-// Write is not there yet.
-func (files) Write(context.Context, harness.Upload, string, string, []byte) (string, error) {
-	return "", fault.New(fault.NotImplemented, "facadeclient.Write")
-}

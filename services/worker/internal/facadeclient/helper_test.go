@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -15,10 +16,13 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
+	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
 	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
 	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
@@ -52,12 +56,24 @@ type brokers struct {
 	snapshots map[string][]byte
 	parts     []*filebrokerv1.DownloadResponse
 	model     http.Header
+	// objects by id, and what came with them; records of memory by scope and key.
+	objects map[string]object
+	records map[string]*memoryv1.Record
+	// damage changes a record on its way out.
+	damage func(*memoryv1.Record)
+}
+
+// object is an upload that is complete.
+type object struct {
+	info    *filebrokerv1.ObjectInfo
+	content string
+	parts   int
 }
 
 func newBrokers(t *testing.T) *brokers {
 	t.Helper()
 	s := rpctest.NewStand(t)
-	b := &brokers{stand: s, effects: binding.NewEffects(s.Writer), snapshots: map[string][]byte{}}
+	b := &brokers{stand: s, effects: binding.NewEffects(s.Writer), snapshots: map[string][]byte{}, objects: map[string]object{}, records: map[string]*memoryv1.Record{}}
 	callers := identity.AllowList{identity.AnySandbox(s.Domain.TrustDomain())}
 	policy := func(a capability.Audience) rpc.Policy {
 		return rpc.Policy{Callers: callers, Audience: a, Fence: rpc.RunFence, MaxBytes: 2 << 20}
@@ -71,12 +87,15 @@ func newBrokers(t *testing.T) *brokers {
 		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
-		filebrokerv1connect.FileBrokerServiceUploadProcedure:          {},
+		filebrokerv1connect.FileBrokerServiceUploadProcedure:          policy(capability.FileBroker),
+		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
+		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        policy(capability.FileBroker),
 	})
 	toolbrokerv1connect.RegisterToolBrokerServiceHandler(srv.Connect(), b)
 	threadstatev1connect.RegisterThreadStateServiceHandler(srv.Connect(), b)
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)
+	memoryv1connect.RegisterMemoryServiceHandler(srv.Connect(), remembering{b})
 	srv.HandleHTTP("POST /v1/chat/completions", policy(capability.ModelProxy), http.HandlerFunc(b.chat))
 	h, err := srv.Handler()
 	must(t, err)
@@ -203,8 +222,12 @@ func (b *brokers) CommitHead(ctx context.Context, req *threadstatev1.CommitHeadR
 	b.mu.Lock()
 	sum := sha256.Sum256(b.snapshots[req.GetSnapshotRef()])
 	b.mu.Unlock()
+	var asked *binding.Interrupt
+	if i := req.GetInterrupt(); i != nil {
+		asked = &binding.Interrupt{ID: i.GetInterruptId(), Hash: hex.EncodeToString(i.GetSha256())}
+	}
 	head, end, err := b.stand.Writer.CommitHead(ctx, g, binding.HeadCommit{
-		ExpectedRevision: req.GetExpectedRevision(), Codec: req.GetCodec().GetName(), CodecVersion: req.GetCodec().GetVersion(),
+		Interrupt: asked, ExpectedRevision: req.GetExpectedRevision(), Codec: req.GetCodec().GetName(), CodecVersion: req.GetCodec().GetVersion(),
 		SnapshotRef: req.GetSnapshotRef(), SHA256: hex.EncodeToString(sum[:]), IdempotencyDigest: g.Envelope().IdempotencyKey,
 		LastSequence: req.GetLastSequence(),
 	})
@@ -241,6 +264,103 @@ func (b *brokers) Download(_ context.Context, _ *filebrokerv1.DownloadRequest, o
 	return nil
 }
 
+// Upload goes the way of the real broker: whole, and at most once for its key.
+func (b *brokers) Upload(ctx context.Context, in filebrokerv1connect.FileBrokerServiceUploadServerStream) (*filebrokerv1.UploadResponse, error) {
+	if err := b.enter("Upload"); err != nil {
+		return nil, err
+	}
+	var o object
+	var handle string
+	for {
+		m, err := in.Receive()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if o.parts == 0 {
+			o.info, handle = m.GetInfo(), m.GetHandle()
+		}
+		o.content += string(m.GetChunk())
+		o.parts++
+	}
+	g, err := rpc.GrantFrom(ctx) // the door asks with the first part
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(o.content))
+	if o.info == nil || o.info.GetSize() != uint64(len(o.content)) || !bytes.Equal(o.info.GetSha256(), sum[:]) {
+		return nil, fault.New(fault.InvalidRequest, "test")
+	}
+	out, err := b.effects.Do(ctx, g, binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "file.upload", ArgsDigest: handle + hex.EncodeToString(sum[:]), Repeatable: true},
+		func(context.Context) ([]byte, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			id := "obj-" + handle
+			b.objects[id] = o
+			b.acted = append(b.acted, handle)
+			return []byte(id), nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	return &filebrokerv1.UploadResponse{ObjectId: string(out.Body), Sha256: sum[:], Replayed: out.Replayed}, nil
+}
+
+// remembering is the memory service.
+type remembering struct{ *brokers }
+
+func (b remembering) Get(_ context.Context, req *memoryv1.GetRequest) (*memoryv1.GetResponse, error) {
+	if err := b.enter("Get"); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, ok := b.records[req.GetScope().String()+" "+req.GetKey()]
+	if !ok {
+		return nil, fault.New(fault.NotFound, "test")
+	}
+	if b.damage != nil {
+		b.damage(r)
+	}
+	return &memoryv1.GetResponse{Record: r}, nil
+}
+
+func (b remembering) Put(ctx context.Context, req *memoryv1.PutRequest) (*memoryv1.PutResponse, error) {
+	if err := b.enter("Put"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := req.GetScope().String() + " " + req.GetKey()
+	out, err := b.effects.Do(ctx, g, binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "memory.put", ArgsDigest: at + string(req.GetContent()), Repeatable: true},
+		func(context.Context) ([]byte, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			stands := b.records[at]
+			if (req.ExpectedRevision == nil) != (stands == nil) || stands.GetRevision() != req.GetExpectedRevision() {
+				return []byte{0}, nil
+			}
+			sum := sha256.Sum256(req.GetContent())
+			b.records[at] = &memoryv1.Record{
+				Key: req.GetKey(), Kind: req.GetKind(), ContentType: req.GetContentType(), Content: req.GetContent(),
+				Revision: stands.GetRevision() + 1, Sha256: sum[:],
+			}
+			b.acted = append(b.acted, at)
+			return []byte{byte(stands.GetRevision()%10 + 1)}, nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	if out.Body[0] == 0 {
+		return nil, fault.New(fault.MemoryRevisionConflict, "test")
+	}
+	return &memoryv1.PutResponse{Revision: uint64(out.Body[0]), Replayed: out.Replayed}, nil
+}
+
 func (b *brokers) chat(w http.ResponseWriter, r *http.Request) {
 	b.arm(func(b *brokers) { b.model = r.Header.Clone() })
 	_, _ = io.Copy(w, r.Body)
@@ -267,7 +387,7 @@ func (c *client) endpoint(name string) rpc.Endpoint {
 
 func (c *client) facades(t *testing.T, ep rpc.Endpoint, tokens []session.Token) harness.Facades {
 	t.Helper()
-	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"},
+	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, Memory: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"},
 		c.stand.Source(t, rpctest.SandboxID()), c.stand.Telemetry)
 	must(t, err)
 	t.Cleanup(conn.Close)
@@ -286,7 +406,9 @@ func (b *brokers) env() fence.Envelope {
 // tokens of the run for every audience that a worker calls.
 func (b *brokers) tokens() []session.Token {
 	var out []session.Token
-	for _, a := range []capability.Audience{capability.ToolBroker, capability.ThreadState, capability.FileBroker, capability.ModelProxy} {
+	for _, a := range []capability.Audience{
+		capability.ToolBroker, capability.ThreadState, capability.Memory, capability.FileBroker, capability.ModelProxy,
+	} {
 		c := capability.Claims{
 			Audience: a, Subject: rpctest.SandboxID(), BindingID: rpctest.BindingID, Epoch: rpctest.Epoch, Generation: rpctest.Generation, RunID: rpctest.RunID,
 		}
@@ -295,7 +417,9 @@ func (b *brokers) tokens() []session.Token {
 			c.Tools = []string{"fs.read"}
 		case capability.FileBroker:
 			c.Handles = []string{"handle-1"}
-		case capability.HarnessWorker, capability.ThreadState, capability.Memory:
+		case capability.Memory:
+			c.MemoryScopes = []string{"user"}
+		case capability.HarnessWorker, capability.ThreadState:
 		case capability.ModelProxy:
 			c.ModelAlias = "main"
 		}
@@ -306,10 +430,14 @@ func (b *brokers) tokens() []session.Token {
 
 // point is a run whose last event is the one that the Stand has committed.
 type point struct {
-	mu                 sync.Mutex
-	last               uint64
-	err                error
-	covered, committed bool
+	mu    sync.Mutex
+	last  uint64
+	err   error
+	asked event.InterruptRequested
+
+	covered, committed, moved bool
+	// revision at which it was interrupted.
+	revision uint64
 }
 
 func (p *point) Cover() (uint64, error) {
@@ -319,10 +447,27 @@ func (p *point) Cover() (uint64, error) {
 	return p.last, p.err
 }
 
+func (p *point) CoverInterrupt() (uint64, event.InterruptRequested, error) {
+	last, err := p.Cover()
+	return last, p.asked, err
+}
+
 func (p *point) Committed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.committed = true
+}
+
+func (p *point) Interrupted(revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revision = revision
+}
+
+func (p *point) Moved() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved = true
 }
 
 // first is true for the first n times.

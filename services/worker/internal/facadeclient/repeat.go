@@ -33,9 +33,41 @@ type outcome struct {
 	before bool
 }
 
+// mayHaveActed says that nobody knows whether an effect happened: a caller that
+// asked again under another key would make it happen twice. A run that is over is
+// told so instead; what it leaves open is what the ledger says.
+func (o outcome) mayHaveActed(ctx context.Context) bool {
+	return (o.unknown || o.before && refused(o.err)) && ctx.Err() == nil && !fault.Is(o.err, fault.Cancelled)
+}
+
+// refused tells an answer at the door, which says nothing of an earlier attempt,
+// from one that the ledger gave or that ends the run.
+func refused(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.ToolDenied, fault.ToolNotAllowed, fault.ToolArgumentsInvalid, fault.ToolUnavailable, fault.AccessDenied, fault.CapabilityScope,
+		fault.CapabilityMissing, fault.CapabilityInvalid, fault.AudienceMismatch, fault.Unauthenticated, fault.CallerNotAllowed, fault.RateLimited,
+		fault.Capacity, fault.NotFound, fault.HandleDenied, fault.HandleExpired, fault.MemoryScopeDenied, fault.ApprovalRequired:
+		return true
+	default:
+		return false
+	}
+}
+
 // repeat does the same request again while nobody knows what became of it, after
 // a pause that doubles each time.
 func repeat(ctx context.Context, pause time.Duration, do func(context.Context) error) outcome {
+	return repeatWhile(ctx, pause, worthAgain, do)
+}
+
+// settle is repeat for an effect whose own store knows it by its key: where the
+// ledger cannot tell what became of it, the same request makes it so.
+func settle(ctx context.Context, pause time.Duration, do func(context.Context) error) outcome {
+	return repeatWhile(ctx, pause, func(ctx context.Context, err error) bool {
+		return worthAgain(ctx, err) || ctx.Err() == nil && fault.Is(err, fault.ToolOutcomeUnknown)
+	}, do)
+}
+
+func repeatWhile(ctx context.Context, pause time.Duration, worth func(context.Context, error) bool, do func(context.Context) error) outcome {
 	var out outcome
 	for n := 1; ; n++ {
 		var connected atomic.Bool
@@ -45,7 +77,7 @@ func repeat(ctx context.Context, pause time.Duration, do func(context.Context) e
 		if out.err == nil {
 			return outcome{}
 		}
-		again := worthAgain(ctx, out.err)
+		again := worth(ctx, out.err)
 		out.before = out.unknown
 		out.unknown = again && (out.unknown || connected.Load() && mayHaveHappened(out.err))
 		if !again || n == attempts {

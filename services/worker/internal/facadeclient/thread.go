@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
@@ -15,8 +16,11 @@ import (
 	"cofferdam.dev/services/worker/internal/session"
 )
 
-// endSuccess is how a run ends whose commit was not preceded by a cancel.
-const endSuccess = "success"
+// How a run ends whose commit was not preceded by a cancel.
+const (
+	endSuccess     = "success"
+	endInterrupted = "interrupted"
+)
 
 type threadState struct {
 	authority
@@ -49,6 +53,43 @@ func (t *threadState) Load(ctx context.Context, c harness.Codec) (harness.Head, 
 // Commit writes the snapshot as pending and then moves the head. An outcome
 // that stays unknown is said to be.
 func (t *threadState) Commit(ctx context.Context, c harness.Codec, revision uint64, payload []byte) error {
+	return t.commit(ctx, c, revision, payload, func() (covered, error) {
+		last, err := t.point.Cover()
+		return covered{last: last, end: endSuccess, done: t.point.Committed}, err
+	})
+}
+
+// Interrupt is Commit for a run that waits for a person: the head names what was
+// asked.
+func (t *threadState) Interrupt(ctx context.Context, c harness.Codec, revision uint64, payload []byte) error {
+	return t.commit(ctx, c, revision, payload, func() (covered, error) {
+		last, asked, err := t.point.CoverInterrupt()
+		if err != nil {
+			return covered{}, err
+		}
+		body, err := event.InterruptBody(asked)
+		if err != nil {
+			return covered{}, fault.Wrap(err, fault.Protocol, "facadeclient.Interrupt")
+		}
+		sum := sha256.Sum256(body)
+		return covered{
+			last: last, end: endInterrupted,
+			interrupt: &threadstatev1.PendingInterrupt{InterruptId: asked.InterruptID, Sha256: sum[:]},
+			done:      func() { t.point.Interrupted(revision + 1) },
+		}, nil
+	})
+}
+
+// covered is what a head is to cover, and how the run ends with it.
+type covered struct {
+	last      uint64
+	interrupt *threadstatev1.PendingInterrupt
+	end       string
+	// done tells the run that it does.
+	done func()
+}
+
+func (t *threadState) commit(ctx context.Context, c harness.Codec, revision uint64, payload []byte, cover func() (covered, error)) error {
 	token, err := t.token(capability.ThreadState)
 	if err != nil {
 		return err
@@ -58,27 +99,29 @@ func (t *threadState) Commit(ctx context.Context, c harness.Codec, revision uint
 	if err != nil {
 		return err
 	}
-	last, err := t.point.Cover()
+	what, err := cover()
 	if err != nil {
 		return err
 	}
 	var end string
 	out := repeat(ctx, t.pause, func(ctx context.Context) error {
 		res, err := t.client.CommitHead(ctx, &threadstatev1.CommitHeadRequest{
-			Envelope: t.envelope("head").Proto(), Codec: codec(c), ExpectedRevision: revision, SnapshotRef: ref, LastSequence: last,
+			Envelope: t.envelope("head").Proto(), Codec: codec(c), ExpectedRevision: revision, SnapshotRef: ref,
+			LastSequence: what.last, Interrupt: what.interrupt,
 		})
 		end = res.GetEnd()
 		return err
 	})
 	switch {
 	case out.unknown, fault.Is(out.err, fault.ThreadDurabilityUncertain):
-		return t.uncertain(ctx, out.err)
+		return t.uncertain(ctx, out.err, what)
 	case out.err != nil:
 		return out.err
-	case end != endSuccess: // a cancel was decided first; the head has moved all the same
+	case end != what.end: // a cancel was decided first; the head has moved all the same
+		t.point.Moved()
 		return fault.New(fault.Cancelled, "facadeclient.Commit")
 	}
-	t.point.Committed()
+	what.done()
 	return nil
 }
 
@@ -96,10 +139,10 @@ func (t *threadState) writeSnapshot(ctx context.Context, c harness.Codec, payloa
 
 // uncertain asks the facade to end the run as uncertain, after which the commit
 // cannot happen any more. If it had happened after all, that is what stands.
-func (t *threadState) uncertain(ctx context.Context, cause error) error {
+func (t *threadState) uncertain(ctx context.Context, cause error, what covered) error {
 	res, err := t.client.MarkUncertain(ctx, &threadstatev1.MarkUncertainRequest{Envelope: t.envelope("uncertain").Proto()})
-	if err == nil && res.GetEnd() == endSuccess {
-		t.point.Committed()
+	if err == nil && res.GetEnd() == what.end {
+		what.done()
 		return nil
 	}
 	return fault.Wrap(errors.Join(cause, err), fault.ThreadDurabilityUncertain, "facadeclient.Commit")
@@ -107,9 +150,4 @@ func (t *threadState) uncertain(ctx context.Context, cause error) error {
 
 func codec(c harness.Codec) *threadstatev1.Codec {
 	return &threadstatev1.Codec{Name: c.Name, Version: c.Version}
-}
-
-// Interrupt is not there yet.
-func (*threadState) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
-	return fault.New(fault.NotImplemented, "facadeclient.Interrupt")
 }

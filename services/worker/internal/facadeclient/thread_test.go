@@ -69,8 +69,8 @@ func TestCommitAfterACancelWasDecided(t *testing.T) {
 	_, err := c.stand.Writer.SetEnd(t.Context(), c.stand.Grant(t, c.stand.Envelope()), binding.End{Kind: binding.EndCancelling, Reason: "client_request"})
 	must(t, err)
 	wantCode(t, c.Thread.Commit(t.Context(), testCodec, 0, []byte("state")), fault.Cancelled)
-	if r := c.stand.Record(t); r.Head.Revision != 1 || c.point.committed {
-		t.Errorf("revision %d, committed: %v", r.Head.Revision, c.point.committed)
+	if r := c.stand.Record(t); r.Head.Revision != 1 || c.point.committed || !c.point.moved {
+		t.Errorf("revision %d, the run knows %+v", r.Head.Revision, c.point)
 	}
 }
 

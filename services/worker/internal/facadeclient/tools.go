@@ -37,21 +37,9 @@ func (t toolCaller) Call(ctx context.Context, c harness.ToolCall) (harness.ToolR
 	switch {
 	case out.err == nil:
 		return harness.ToolResult{Result: res.GetResult(), IsError: res.GetIsError()}, nil
-	case (out.unknown || out.before && refused(out.err)) && ctx.Err() == nil && !fault.Is(out.err, fault.Cancelled):
+	case out.mayHaveActed(ctx):
 		return harness.ToolResult{}, fault.Wrap(out.err, fault.ToolOutcomeUnknown, "facadeclient.Call")
 	default:
 		return harness.ToolResult{}, out.err
-	}
-}
-
-// refused tells an answer at the door, which says nothing of an earlier attempt,
-// from one that the ledger gave or that ends the run.
-func refused(err error) bool {
-	switch fault.CodeOf(err) {
-	case fault.ToolDenied, fault.ToolNotAllowed, fault.ToolArgumentsInvalid, fault.ToolUnavailable, fault.AccessDenied, fault.CapabilityScope,
-		fault.CapabilityMissing, fault.CapabilityInvalid, fault.AudienceMismatch, fault.Unauthenticated, fault.CallerNotAllowed, fault.RateLimited, fault.Capacity, fault.NotFound:
-		return true
-	default:
-		return false
 	}
 }

@@ -45,7 +45,10 @@ type Decision struct {
 	// Dismissed leaves a form unanswered, and rejects every call.
 	Dismissed bool
 	// Tools has one decision for each call that the interrupt names, in its order.
-	Tools    []ToolDecision
+	Tools []ToolDecision
+	// Carried are the calls that wait besides those: each delegates to a subagent
+	// that was interrupted. They count as started, as the named ones do.
+	Carried  []string
 	Uploads  []Upload
 	Deadline time.Time
 }

@@ -2,6 +2,10 @@ package rpc
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,10 +13,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/session"
 )
 
 const plainStart = `{
@@ -20,6 +27,31 @@ const plainStart = `{
 		"request_id":"r","idempotency_key":"k","deadline":"2099-01-01T00:00:00Z"},
 	"input": {"conversation_id":"conversation-1","message":"hi","files":[{"handle":"h-1","size":"3"}],"client_context":{"page":{"Title":"x","title":"y"}}}
 }`
+
+// plainResume has every part that is JSON itself as that JSON.
+const plainResume = `{
+	"envelope": {"protocol_version":1,"binding_id":"hs_the_binding_under_test","epoch":1,"lease_generation":2,"run_id":"run_under_test",
+		"request_id":"r","idempotency_key":"k","deadline":"2099-01-01T00:00:00Z"},
+	"conversation_id":"conversation-1","interrupt_id":"int-1","interrupt_revision":1,"carried_calls":["parent"],
+	"interrupt":{"interrupt_id":"int-1","interrupt_type":"tool_approval","agent_id":"agent","tool_approvals":[
+		{"tool_call_id":"c1","tool_name":"fs.read","tool_args":{"path":"a"},"allowed_decisions":["approve","edit"]}]},
+	"decision":{"tools":[{"tool_call_id":"c1","decision":"edit","arguments":{"path":"b"}}]},
+	"uploads":[{"handle":"h-1","max_bytes":"5"}],"tokens":[{"audience":"thread-state","token":"x"}]
+}`
+
+func TestDecodeResume(t *testing.T) {
+	var req workerv1.ResumeRunRequest
+	must(t, decode([]byte(plainResume), maxBindBytes, &req))
+	d, err := decisionOf(&req, rpctestEnvelope())
+	must(t, err)
+	if len(d.Tools) != 1 || len(d.Uploads) != 1 || len(d.Carried) != 1 || len(d.Interrupt.ToolApprovals) != 1 {
+		t.Fatalf("got %+v", d)
+	}
+	if d.Revision != 1 || d.Tools[0].Decision != event.DecisionEdit || string(d.Tools[0].Arguments) != `{"path":"b"}` || d.Uploads[0].MaxBytes != 5 ||
+		d.Interrupt.ToolApprovals[0].ToolArgs != `{"path":"a"}` || d.RunID != "run" {
+		t.Errorf("got %+v", d)
+	}
+}
 
 func TestDecode(t *testing.T) {
 	var got workerv1.StartRunRequest
@@ -111,8 +143,8 @@ func TestBadBodies(t *testing.T) {
 	c.read(t, startRequest(c.stand.Envelope(), "hi"))
 }
 
-// FuzzDecodeBind and FuzzDecodeStart: no body panics, and what is taken is the
-// same when it is sent again.
+// FuzzDecodeBind, FuzzDecodeStart and FuzzDecodeResume: no body panics, and what
+// is taken is the same when it is sent again.
 func FuzzDecodeBind(f *testing.F) {
 	text, err := toJSON(bindRequest(rpctestEnvelope()))
 	if err != nil {
@@ -128,6 +160,63 @@ func FuzzDecodeStart(f *testing.F) {
 	f.Add([]byte(`{"tokens":[{"audience":"a","token":"b"}],"input":{"files":[{}],"client_context":"e30="}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		fuzzDecode(t, body, &workerv1.StartRunRequest{}, &workerv1.StartRunRequest{})
+	})
+}
+
+func FuzzDecodeResume(f *testing.F) {
+	f.Add([]byte(plainResume))
+	f.Add([]byte(`{"interrupt":"e30=","decision":{"tools":[{"tool_call_id":"c","decision":"edit","arguments":{"a":[1,{}]}}],"dismiss":true},"carried_calls":["p"]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		fuzzDecode(t, body, &workerv1.ResumeRunRequest{}, &workerv1.ResumeRunRequest{})
+	})
+}
+
+// FuzzDecision: no interrupt and no decision panic on their way to the harness,
+// and the worker takes the next run afterwards.
+func FuzzDecision(f *testing.F) {
+	body, err := event.InterruptBody(askForm("int-1"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body, []byte(`{"city":"Ulm"}`), "c1", "approve", []byte(nil), "p")
+	f.Add([]byte(`{"interrupt_id":"int-1","interrupt_type":"tool_approval","agent_id":"a","tool_approvals":[{"tool_call_id":"c1","tool_name":"fs.read","tool_args":{},"allowed_decisions":["edit"]}]}`),
+		[]byte(nil), "c1", "edit", []byte(`{"path":"x"}`), "p")
+	f.Fuzz(func(t *testing.T, interrupt, form []byte, call, decision string, arguments []byte, carried string) {
+		req := &workerv1.ResumeRunRequest{
+			InterruptId: "int-1", ConversationId: conversation, Interrupt: interrupt, CarriedCalls: []string{carried},
+			Decision: &workerv1.ResumeDecision{Form: form},
+		}
+		if len(form) == 0 {
+			req.Decision.Tools = []*workerv1.ToolDecision{{ToolCallId: call, Decision: decision, Arguments: arguments}}
+		}
+		env := rpctestEnvelope()
+		d, err := decisionOf(req, env)
+		if err != nil {
+			if !fault.Is(err, fault.InvalidRequest) {
+				t.Fatal(err)
+			}
+			return
+		}
+		w := session.New(session.Config{Adapter: &scripted{script: says("x")}, ImageDigest: digest, BootNonce: nonce, Logger: slog.New(slog.DiscardHandler)})
+		defer func() { must(t, w.Shutdown(context.WithoutCancel(t.Context()))) }()
+		must(t, w.Bind(t.Context(), session.Bind{
+			Envelope: env, ConversationID: conversation, Tokens: []session.Token{{}},
+			Construction: harness.Construction{Tools: []harness.Tool{{ID: "fs.read", InputSchema: []byte(`{"type":"object","required":["path"]}`)}}},
+			Expected:     session.Info{HarnessID: "scripted", AdapterVersion: "1.0.0", ImageDigest: digest, BootNonce: nonce},
+		}, func() (session.Connector, error) { return nowhere{}, nil }))
+		r, err := w.Resume(t.Context(), env, d, nil)
+		if err != nil {
+			if !fault.Is(err, fault.InvalidRequest) && !fault.Is(err, fault.ToolArgumentsInvalid) {
+				t.Fatal(err)
+			}
+			return
+		}
+		for err == nil {
+			_, err = r.Next(t.Context())
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
 	})
 }
 

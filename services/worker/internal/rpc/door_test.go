@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"cofferdam.dev/pkg/capability"
@@ -59,13 +60,9 @@ func TestDoor(t *testing.T) {
 		},
 		{
 			procedure: workerv1connect.WorkerServiceResumeRunProcedure, route: "POST runs:resume",
-			door: rpctest.Door{Audience: capability.HarnessWorker, Fence: rpc.LeaseFence, Streaming: true},
+			door: rpctest.Door{Audience: capability.HarnessWorker, Fence: rpc.LeaseFence, Changes: true, Streaming: true},
 			call: func(ctx context.Context, _ *worker, on wire, e fence.Envelope) error {
-				err := on.resume(ctx, &workerv1.ResumeRunRequest{Envelope: e.Proto(), InterruptId: "i-1"})
-				if fault.Is(err, fault.NotImplemented) { // the door was passed
-					return nil
-				}
-				return err
+				return on.resume(ctx, resumeRequest(e, askForm("int-1")), func(received) {})
 			},
 		},
 		{
@@ -83,7 +80,14 @@ func TestDoor(t *testing.T) {
 		{
 			procedure: workerv1connect.WorkerServiceGetInterruptProcedure, route: "GET interrupt",
 			door: rpctest.Door{Audience: capability.HarnessWorker, Fence: rpc.LeaseFence, Scope: lifecycle},
-			call: func(ctx context.Context, _ *worker, on wire, e fence.Envelope) error { return on.interrupt(ctx, e) },
+			open: interrupted,
+			call: func(ctx context.Context, _ *worker, on wire, e fence.Envelope) error {
+				i, err := on.interrupt(ctx, e)
+				if err == nil && i.GetInterruptId() != "int-1" {
+					return fmt.Errorf("pending is %v", i)
+				}
+				return err
+			},
 		},
 		{
 			procedure: workerv1connect.WorkerServiceShutdownProcedure, route: "POST shutdown",
@@ -131,7 +135,21 @@ func running(t *testing.T, s *rpctest.Stand) *worker {
 	return w
 }
 
-// A lifecycle capability, which names no run, binds nothing and starts nothing.
+// interrupted is a bound worker whose run asks.
+func interrupted(t *testing.T, s *rpctest.Stand) *worker {
+	t.Helper()
+	w := bound(t, s)
+	w.adapter.play(asks(askForm("int-1")))
+	turn, err := turnOf(startRequest(s.Envelope(), "hi"), s.Envelope())
+	must(t, err)
+	_, err = w.Start(t.Context(), s.Envelope(), turn, nil)
+	must(t, err)
+	eventually(t, "nothing is pending", func() bool { _, pending := w.Interrupt(); return pending })
+	return w
+}
+
+// A lifecycle capability, which names no run, binds nothing, starts nothing and
+// resumes nothing.
 func TestLifecycleCapabilityIsNotForRuns(t *testing.T) {
 	for name, on := range wires {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +167,7 @@ func TestLifecycleCapabilityIsNotForRuns(t *testing.T) {
 			c = c.as(on, s.Minter.Mint(claimsOf(without)))
 			wantCode(t, c.start(c.ctx(t), startRequest(s.Envelope(), "hi"), func(received) {}), fault.CapabilityScope)
 			wantCode(t, c.start(c.ctx(t), startRequest(without, "hi"), func(received) {}), fault.InvalidRequest)
-			wantCode(t, c.resume(c.ctx(t), &workerv1.ResumeRunRequest{Envelope: s.Envelope().Proto(), InterruptId: "i"}), fault.CapabilityScope)
+			wantCode(t, c.resume(c.ctx(t), resumeRequest(s.Envelope(), askForm("int-1")), func(received) {}), fault.CapabilityScope)
 			_, err = c.cancel(c.ctx(t), &workerv1.CancelRunRequest{Envelope: without.Proto(), Reason: "client_request"})
 			wantCode(t, err, fault.InvalidRequest)
 			if fresh.Ready(t.Context()).Bound || c.adapter.streams.Load() != 0 {

@@ -36,12 +36,36 @@ const (
 // script is what the harness does in a run.
 type script func(ctx context.Context, emit harness.Emitter) error
 
+// facadesOf carries the facades of a run to a script that asks for them.
+type facadesOf struct{}
+
+// asks is a script that interrupts its run.
+func asks(i event.InterruptRequested) script {
+	return func(ctx context.Context, emit harness.Emitter) error {
+		if err := emit.Emit(ctx, event.Draft{Data: i}); err != nil {
+			return err
+		}
+		f, _ := ctx.Value(facadesOf{}).(harness.Facades)
+		return f.Thread.Interrupt(ctx, harness.Codec{}, 0, nil)
+	}
+}
+
+func askForm(id string) event.InterruptRequested {
+	return event.InterruptRequested{
+		InterruptID: id, InterruptType: event.InterruptFormInput, AgentID: "agent", Prompt: "a < b?",
+		Fields: []event.FormField{{FieldName: "city", FieldType: "text", Required: true}},
+	}
+}
+
 // scripted is an adapter that plays a script; its runs commit nothing.
 type scripted struct {
 	mu     sync.Mutex
 	script script
 	// version is the adapter's; empty is 1.0.0.
 	version string
+
+	// decisions that were resumed with.
+	decisions []harness.Decision
 
 	initialized, streams, ended atomic.Int64
 }
@@ -60,13 +84,20 @@ func (a *scripted) Initialize(context.Context, harness.Construction) (harness.Ru
 	return a, nil
 }
 
-func (a *scripted) Stream(ctx context.Context, _ harness.Turn, _ harness.Facades, emit harness.Emitter) (harness.Result, error) {
+func (a *scripted) Stream(ctx context.Context, _ harness.Turn, f harness.Facades, emit harness.Emitter) (harness.Result, error) {
 	a.streams.Add(1)
 	defer a.ended.Add(1)
 	a.mu.Lock()
 	s := a.script
 	a.mu.Unlock()
-	return harness.Result{}, s(ctx, emit)
+	return harness.Result{}, s(context.WithValue(ctx, facadesOf{}, f), emit)
+}
+
+func (a *scripted) Resume(ctx context.Context, d harness.Decision, f harness.Facades, emit harness.Emitter) (harness.Result, error) {
+	a.mu.Lock()
+	a.decisions = append(a.decisions, d)
+	a.mu.Unlock()
+	return a.Stream(ctx, harness.Turn{}, f, emit)
 }
 
 func (*scripted) Cleanup(context.Context) error { return nil }
@@ -109,14 +140,28 @@ func floods(emitted *atomic.Int64) script {
 	}
 }
 
-// nowhere is a connector whose facades do nothing.
+// nowhere is a connector whose facades commit interrupts and nothing else.
 type nowhere struct{}
 
-func (nowhere) Connect(fence.Envelope, []session.Token, session.CommitPoint) (harness.Facades, error) {
-	return harness.Facades{}, nil
+func (nowhere) Connect(_ fence.Envelope, _ []session.Token, point session.CommitPoint) (harness.Facades, error) {
+	return harness.Facades{Thread: thread{point: point}}, nil
 }
 
 func (nowhere) Close() {}
+
+type thread struct {
+	harness.ThreadState // what no script asks for
+
+	point session.CommitPoint
+}
+
+func (t thread) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
+	_, _, err := t.point.CoverInterrupt()
+	if err == nil {
+		t.point.Interrupted(1)
+	}
+	return err
+}
 
 // worker is a worker under test.
 type worker struct {
@@ -222,6 +267,18 @@ func startRequest(e fence.Envelope, message string) *workerv1.StartRunRequest {
 	return &workerv1.StartRunRequest{Envelope: e.Proto(), Input: &workerv1.TurnInput{ConversationId: conversation, Message: message}}
 }
 
+// resumeRequest answers an interrupt of revision 1.
+func resumeRequest(e fence.Envelope, i event.InterruptRequested) *workerv1.ResumeRunRequest {
+	body, err := event.InterruptBody(i)
+	if err != nil {
+		panic(err)
+	}
+	return &workerv1.ResumeRunRequest{
+		Envelope: e.Proto(), ConversationId: conversation, InterruptId: i.InterruptID, InterruptRevision: 1, Interrupt: body,
+		Decision: &workerv1.ResumeDecision{Form: []byte(`{"city":"Ulm"}`)},
+	}
+}
+
 func bindRequest(e fence.Envelope) *workerv1.BindRequest {
 	endpoint := func(name string) *workerv1.Endpoint {
 		return &workerv1.Endpoint{Address: "https://127.0.0.1:1", SpiffeId: rpctest.ServiceID(name).String()}
@@ -286,8 +343,4 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-}
-
-func (a *scripted) Resume(context.Context, harness.Decision, harness.Facades, harness.Emitter) (harness.Result, error) {
-	return harness.Result{}, fault.New(fault.NotImplemented, "test")
 }

@@ -14,6 +14,7 @@ import (
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
 	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/services/worker/internal/session"
 )
 
 // Handler serves both wires behind one door. controlplane may call, with
@@ -109,6 +110,24 @@ func (r routes) start(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return r.lines(w, req, run)
+}
+
+// resume answers 409 like start.
+func (r routes) resume(w http.ResponseWriter, req *http.Request) error {
+	var in workerv1.ResumeRunRequest
+	if err := r.read(req, r.policies.run, &in); err != nil {
+		return err
+	}
+	run, err := r.Service.resume(req.Context(), &in)
+	if err != nil {
+		return err
+	}
+	return r.lines(w, req, run)
+}
+
+// lines streams a run.
+func (r routes) lines(w http.ResponseWriter, req *http.Request, run *session.Run) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	lines := newLineWriter(w)
@@ -116,14 +135,6 @@ func (r routes) start(w http.ResponseWriter, req *http.Request) error {
 		panic(http.ErrAbortHandler) // a stream without its terminal is reset, never ended
 	}
 	return nil
-}
-
-func (r routes) resume(_ http.ResponseWriter, req *http.Request) error {
-	var in workerv1.ResumeRunRequest
-	if err := r.read(req, r.policies.run, &in); err != nil {
-		return err
-	}
-	return r.Service.resume(req.Context())
 }
 
 func (r routes) cancel(w http.ResponseWriter, req *http.Request) error {

@@ -94,32 +94,52 @@ func (s *Service) start(ctx context.Context, req *workerv1.StartRunRequest) (*se
 }
 
 // ResumeRun implements POST /internal/v1/runs:resume on Connect.
-func (s *Service) ResumeRun(ctx context.Context, _ *workerv1.ResumeRunRequest, _ workerv1connect.WorkerServiceResumeRunServerStream) error {
-	return s.resume(ctx)
-}
-
-// resume is not there yet: no adapter of this version interrupts.
-func (*Service) resume(ctx context.Context) error {
-	if _, _, err := runOf(ctx); err != nil {
+func (s *Service) ResumeRun(ctx context.Context, req *workerv1.ResumeRunRequest, out workerv1connect.WorkerServiceResumeRunServerStream) error {
+	run, err := s.resume(ctx, req)
+	if err != nil {
 		return err
 	}
-	return fault.New(fault.NotImplemented, "rpc.resume")
+	return s.stream(ctx, run, func(f *frame) error {
+		p, err := f.proto()
+		if err != nil {
+			return err
+		}
+		return out.Send(&workerv1.ResumeRunResponse{Frame: p})
+	})
 }
 
-// CancelRun implements POST /internal/v1/runs:cancel.
+func (s *Service) resume(ctx context.Context, req *workerv1.ResumeRunRequest) (*session.Run, error) {
+	env, _, err := runOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	decision, err := decisionOf(req, env)
+	if err != nil {
+		return nil, err
+	}
+	return s.session.Resume(ctx, env, decision, tokensOf(req.GetTokens()))
+}
+
+// CancelRun implements POST /internal/v1/runs:cancel. Its answer waits a while for
+// the harness, so that it can say that it has stopped.
 func (s *Service) CancelRun(ctx context.Context, req *workerv1.CancelRunRequest) (*workerv1.CancelRunResponse, error) {
 	env, ok := rpc.EnvelopeFrom(ctx)
 	if !ok || env.RunID == "" {
 		return nil, fault.New(fault.InvalidRequest, "rpc.CancelRun", fault.Detail("envelope.run_id: required"))
 	}
-	c := s.session.Cancel(env.RunID, event.CancelReason(req.GetReason()))
+	c := s.session.Cancel(ctx, env.RunID, event.CancelReason(req.GetReason()))
 	return &workerv1.CancelRunResponse{Active: c.Active, Stopped: c.Stopped}, nil
 }
 
-// GetInterrupt implements GET /internal/v1/interrupt. No adapter of this version
-// interrupts, so none is ever pending.
-func (*Service) GetInterrupt(context.Context, *workerv1.GetInterruptRequest) (*workerv1.GetInterruptResponse, error) {
-	return &workerv1.GetInterruptResponse{}, nil
+// GetInterrupt implements GET /internal/v1/interrupt.
+func (s *Service) GetInterrupt(context.Context, *workerv1.GetInterruptRequest) (*workerv1.GetInterruptResponse, error) {
+	i, pending := s.session.Interrupt()
+	if !pending {
+		return &workerv1.GetInterruptResponse{}, nil
+	}
+	return &workerv1.GetInterruptResponse{Interrupt: &workerv1.InterruptSummary{
+		InterruptId: i.ID, InterruptType: string(i.Type), Revision: i.Revision,
+	}}, nil
 }
 
 // Shutdown implements POST /internal/v1/shutdown. It goes on when its caller has

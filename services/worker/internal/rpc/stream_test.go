@@ -202,7 +202,7 @@ func TestReaderThatReadsNothing(t *testing.T) {
 	c := w.dial(t, newHTTPWire)
 	c.adapter.play(floods(&emitted))
 	env := c.stand.Envelope()
-	env.Deadline = time.Now().Add(2 * time.Second)
+	env.Deadline = time.Now().Add(4 * time.Second) // long enough to fill what the client takes
 	body, err := toJSON(startRequest(env, "hi"))
 	must(t, err)
 	res, err := httpWire{c.client}.send(t.Context(), http.MethodPost, "runs:start", body)

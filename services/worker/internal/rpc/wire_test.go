@@ -16,6 +16,7 @@ import (
 	"cofferdam.dev/pkg/event/eventproto"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	eventv1 "cofferdam.dev/pkg/gen/harness/event/v1"
 	fencev1 "cofferdam.dev/pkg/gen/harness/fence/v1"
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
@@ -29,9 +30,10 @@ type wire interface {
 	bind(ctx context.Context, req *workerv1.BindRequest) (*workerv1.BindResponse, error)
 	// start gives the frames to each until there are no more.
 	start(ctx context.Context, req *workerv1.StartRunRequest, each func(received)) error
-	resume(ctx context.Context, req *workerv1.ResumeRunRequest) error
+	resume(ctx context.Context, req *workerv1.ResumeRunRequest, each func(received)) error
 	cancel(ctx context.Context, req *workerv1.CancelRunRequest) (*workerv1.CancelRunResponse, error)
-	interrupt(ctx context.Context, e fence.Envelope) error
+	// interrupt is nil where none is pending.
+	interrupt(ctx context.Context, e fence.Envelope) (*workerv1.InterruptSummary, error)
 	shutdown(ctx context.Context, req *workerv1.ShutdownRequest) error
 }
 
@@ -59,21 +61,28 @@ func (c connectWire) bind(ctx context.Context, req *workerv1.BindRequest) (*work
 	return c.Bind(ctx, req)
 }
 
-func (c connectWire) start(ctx context.Context, req *workerv1.StartRunRequest, each func(received)) (err error) {
+func (c connectWire) start(ctx context.Context, req *workerv1.StartRunRequest, each func(received)) error {
 	stream, err := c.StartRun(ctx, req)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stream.Close()) }()
-	for {
+	return frames(each, stream.Close, func() (*eventv1.EventFrame, error) {
 		m, err := stream.Receive()
+		return m.GetFrame(), err
+	})
+}
+
+// frames reads a stream to its end.
+func frames(each func(received), end func() error, next func() (*eventv1.EventFrame, error)) (err error) {
+	defer func() { err = errors.Join(err, end()) }()
+	for {
+		f, err := next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		f := m.GetFrame()
 		env, err := fence.FromProto(f.GetEnvelope())
 		if err != nil {
 			return err
@@ -91,25 +100,24 @@ func (c connectWire) start(ctx context.Context, req *workerv1.StartRunRequest, e
 	}
 }
 
-func (c connectWire) resume(ctx context.Context, req *workerv1.ResumeRunRequest) error {
+func (c connectWire) resume(ctx context.Context, req *workerv1.ResumeRunRequest, each func(received)) error {
 	stream, err := c.ResumeRun(ctx, req)
 	if err != nil {
 		return err
 	}
-	_, err = stream.Receive()
-	return errors.Join(err, stream.Close())
+	return frames(each, stream.Close, func() (*eventv1.EventFrame, error) {
+		m, err := stream.Receive()
+		return m.GetFrame(), err
+	})
 }
 
 func (c connectWire) cancel(ctx context.Context, req *workerv1.CancelRunRequest) (*workerv1.CancelRunResponse, error) {
 	return c.CancelRun(ctx, req)
 }
 
-func (c connectWire) interrupt(ctx context.Context, e fence.Envelope) error {
+func (c connectWire) interrupt(ctx context.Context, e fence.Envelope) (*workerv1.InterruptSummary, error) {
 	res, err := c.GetInterrupt(ctx, &workerv1.GetInterruptRequest{Envelope: e.Proto()})
-	if err == nil && res.GetInterrupt() != nil {
-		return errors.New("an interrupt is pending")
-	}
-	return err
+	return res.GetInterrupt(), err
 }
 
 func (c connectWire) shutdown(ctx context.Context, req *workerv1.ShutdownRequest) error {
@@ -191,12 +199,20 @@ func (h httpWire) bind(ctx context.Context, req *workerv1.BindRequest) (*workerv
 	return res, h.unary(ctx, http.MethodPost, "bind", req, res)
 }
 
-func (h httpWire) start(ctx context.Context, req *workerv1.StartRunRequest, each func(received)) (err error) {
+func (h httpWire) start(ctx context.Context, req *workerv1.StartRunRequest, each func(received)) error {
+	return h.lines(ctx, "runs:start", req, each)
+}
+
+func (h httpWire) resume(ctx context.Context, req *workerv1.ResumeRunRequest, each func(received)) error {
+	return h.lines(ctx, "runs:resume", req, each)
+}
+
+func (h httpWire) lines(ctx context.Context, path string, req proto.Message, each func(received)) (err error) {
 	body, err := toJSON(req)
 	if err != nil {
 		return err
 	}
-	res, err := h.send(ctx, http.MethodPost, "runs:start", body)
+	res, err := h.send(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return err
 	}
@@ -232,29 +248,31 @@ func (h httpWire) start(ctx context.Context, req *workerv1.StartRunRequest, each
 	}
 }
 
-func (h httpWire) resume(ctx context.Context, req *workerv1.ResumeRunRequest) error {
-	return h.unary(ctx, http.MethodPost, "runs:resume", req, &workerv1.ResumeRunResponse{})
-}
-
 func (h httpWire) cancel(ctx context.Context, req *workerv1.CancelRunRequest) (*workerv1.CancelRunResponse, error) {
 	res := &workerv1.CancelRunResponse{}
 	return res, h.unary(ctx, http.MethodPost, "runs:cancel", req, res)
 }
 
-func (h httpWire) interrupt(ctx context.Context, e fence.Envelope) error {
+func (h httpWire) interrupt(ctx context.Context, e fence.Envelope) (*workerv1.InterruptSummary, error) {
 	header, err := rpc.EncodeEnvelope(e)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	res, err := h.send(ctx, http.MethodGet, "interrupt", nil, rpc.EnvelopeHeader, header)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := io.ReadAll(res.Body)
-	if err == nil && (res.StatusCode != http.StatusNoContent || len(text) > 0) {
-		err = fmt.Errorf("answer %d %q", res.StatusCode, text)
+	switch err := errors.Join(err, res.Body.Close()); {
+	case err != nil:
+		return nil, err
+	case res.StatusCode == http.StatusNoContent && len(text) == 0:
+		return nil, nil //nolint:nilnil // none is pending
+	case res.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("answer %d %q", res.StatusCode, text)
 	}
-	return errors.Join(err, res.Body.Close())
+	out := &workerv1.InterruptSummary{}
+	return out, protojson.Unmarshal(text, out)
 }
 
 func (h httpWire) shutdown(ctx context.Context, req *workerv1.ShutdownRequest) error {

@@ -3,13 +3,14 @@ package session
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"log/slog"
 	"time"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/manifest"
+	"cofferdam.dev/services/worker/internal/middleware"
 )
 
 // Token is a call token for one audience, held in memory only.
@@ -35,9 +36,19 @@ type Capability struct {
 type Bind struct {
 	Envelope       fence.Envelope
 	ConversationID string
+	// ContractVersion of the adapter contract that the agent was made for; 0 is 1.
+	ContractVersion uint32
 	// Expected is compared with the worker's own values.
 	Expected     Info
 	Construction harness.Construction
+	// Manifests are materialized before the adapter is initialized, which finds
+	// them in Construction.Manifest.
+	Manifests manifest.Manifests
+	// Middleware is put around the facades of every run, the first step outermost.
+	Middleware []middleware.Step
+	// Pending is the interrupt that is pending as committed; nil where there is
+	// none, or where the run is the answer to it.
+	Pending *Interrupt
 	// ShutdownGrace is how long a shutdown may take; 0 is the default of 10 s.
 	ShutdownGrace time.Duration
 	// Digest of all that does not differ when the request is sent again.
@@ -50,7 +61,8 @@ type Bind struct {
 // Connector makes the facades of a run, from the endpoints that bind gave and
 // the run's call tokens.
 type Connector interface {
-	// Connect makes no connection yet.
+	// Connect makes no connection yet. commit is nil where nothing is committed:
+	// the facades are those of the bind itself.
 	Connect(env fence.Envelope, tokens []Token, commit CommitPoint) (harness.Facades, error)
 	// Close gives up what the facades hold.
 	Close()
@@ -59,8 +71,11 @@ type Connector interface {
 // Bind binds the worker for life; connect makes its connector and is called only
 // then. The same request again is answered the same, whatever happened since.
 // Errors: binding_conflict for any other second bind; worker_mismatch where
-// another worker was expected; sandbox_not_ready once the worker is being shut
-// down; what the adapter says, with which the worker stays unbound.
+// another worker or contract was expected; harness_options_invalid also for a
+// harness that needs a raw credential inside and for an unknown middleware;
+// invalid_request for a tool whose schema cannot be used; those of the manifests;
+// sandbox_not_ready once the worker is being shut down; what the adapter says.
+// With each of them the worker stays unbound, and nothing is left of the bind.
 func (s *Session) Bind(ctx context.Context, b Bind, connect func() (Connector, error)) error {
 	const op = "session.Bind"
 	select {
@@ -72,18 +87,18 @@ func (s *Session) Bind(ctx context.Context, b Bind, connect func() (Connector, e
 	if bound, err := s.bindable(b); bound || err != nil {
 		return err
 	}
-	runtime, err := s.initialize(ctx, b.Construction)
+	parts, err := s.build(ctx, b, connect)
 	if err != nil {
 		return fault.From(err, op)
-	}
-	connector, err := connect()
-	if err != nil {
-		return errors.Join(fault.From(err, op), runtime.Cleanup(ctx))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// A shutdown that came meanwhile waits for this call and cleans up.
-	s.bind, s.runtime, s.connector = &b, runtime, connector
+	s.bind, s.built = &b, parts
+	if b.Pending != nil {
+		s.pending = pendingInterrupt{question: &question{Interrupt: *b.Pending}, known: true}
+	}
+	s.unbound.Stop()
 	if s.closed {
 		return fault.New(fault.SandboxNotReady, op)
 	}
@@ -100,7 +115,8 @@ func (s *Session) bindable(b Bind) (bound bool, err error) {
 	case s.closed:
 		return false, fault.New(fault.SandboxNotReady, op)
 	case s.bind == nil:
-		return false, s.expected(b.Expected)
+		s.waitForBind()
+		return false, s.expected(b)
 	case s.bind.Digest != b.Digest:
 		return false, fault.New(fault.BindingConflict, op)
 	}
@@ -116,7 +132,12 @@ func (s *Session) bindable(b Bind) (bound bool, err error) {
 	return true, nil
 }
 
-func (s *Session) expected(e Info) error {
+func (s *Session) expected(b Bind) error {
+	const op = "session.Bind"
+	if v := b.ContractVersion; v != 0 && v != harness.ContractVersion {
+		return fault.New(fault.WorkerMismatch, op, fault.Detail("contract_version: this worker has version 1"))
+	}
+	e := b.Expected
 	for _, p := range []struct{ field, want, have string }{
 		{"harness_id", e.HarnessID, s.desc.ID},
 		{"adapter_version", e.AdapterVersion, s.desc.AdapterVersion},
@@ -124,18 +145,8 @@ func (s *Session) expected(e Info) error {
 		{"boot_nonce", e.BootNonce, s.cfg.BootNonce},
 	} {
 		if p.want != p.have {
-			return fault.New(fault.WorkerMismatch, "session.Bind", fault.Detail("expected."+p.field+": not this worker's"))
+			return fault.New(fault.WorkerMismatch, op, fault.Detail("expected."+p.field+": not this worker's"))
 		}
 	}
 	return nil
-}
-
-// initialize turns a panic of the adapter into an error.
-func (s *Session) initialize(ctx context.Context, c harness.Construction) (runtime harness.Runtime, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = panicked(v, "session.initialize")
-		}
-	}()
-	return s.cfg.Adapter.Initialize(ctx, c)
 }

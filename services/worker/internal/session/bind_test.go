@@ -77,8 +77,11 @@ func TestBindFails(t *testing.T) {
 	wantCode(t, w.Bind(t.Context(), right(), func() (Connector, error) {
 		return nil, fault.New(fault.InvalidRequest, "test")
 	}), fault.InvalidRequest)
-	if w.adapter.cleanups.Load() != 1 {
-		t.Error("the runtime that was built for nothing was not cleaned up")
+	if w.adapter.initialized.Load() != 2 || w.adapter.cleanups.Load() != 0 {
+		t.Error("a runtime was built for nothing")
+	}
+	if !w.connector.closed {
+		t.Error("a connector was left open")
 	}
 	if w.Ready(t.Context()).Bound {
 		t.Error("the worker is bound")

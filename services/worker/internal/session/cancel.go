@@ -1,13 +1,19 @@
 package session
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"cofferdam.dev/pkg/event"
 )
 
 // keptCancels is how many cancels that came before their start are remembered.
 const keptCancels = 64
+
+// cancelWait is how long a cancel is not answered so that it can say whether the
+// harness has stopped.
+const cancelWait = 2 * time.Second
 
 // Cancelled is what is known when a cancel is answered.
 type Cancelled struct {
@@ -18,21 +24,26 @@ type Cancelled struct {
 	Stopped bool
 }
 
-// Cancel asks a run to stop and does not wait for it. It may come before, during
-// and after the run, and any number of times; the first reason stands. One that
-// comes before the start is remembered: the run will be cancelled without
-// anything having happened.
-func (s *Session) Cancel(runID string, reason event.CancelReason) Cancelled {
+// Cancel asks a run to stop, and waits for its harness until ctx ends and for at
+// most 2 s. It may come before, during and after the run, and any number of
+// times; the first reason stands. One that comes before the start is remembered:
+// the run will be cancelled without anything having happened.
+func (s *Session) Cancel(ctx context.Context, runID string, reason event.CancelReason) Cancelled {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.active != nil && s.active.env.RunID == runID {
-		s.active.cancel(reason)
-		return Cancelled{Active: true}
+	r := s.active
+	if r == nil || r.env.RunID != runID {
+		if _, ended := s.outcomes.of(runID); !ended {
+			s.early.remember(runID, reason)
+		}
+		s.mu.Unlock()
+		return Cancelled{Stopped: true}
 	}
-	if _, ended := s.outcomes.of(runID); !ended {
-		s.early.remember(runID, reason)
-	}
-	return Cancelled{Stopped: true}
+	active := !r.stuck
+	s.mu.Unlock()
+	r.cancel(reason)
+	ctx, cancel := context.WithTimeout(ctx, cancelWait)
+	defer cancel()
+	return Cancelled{Active: active, Stopped: wait(ctx, r.stopped) == nil}
 }
 
 // earlyCancels are cancels that came before their start, the oldest first. When

@@ -42,7 +42,7 @@ func (r *Run) offer(d event.Draft) (room <-chan struct{}, err error) {
 		return nil, r.broken
 	case r.ctx.Err() != nil:
 		return nil, fault.From(r.ctx.Err(), op)
-	case r.covered:
+	case r.head != headStands:
 		return nil, fault.Wrap(errors.New("draft after the commit"), fault.Protocol, op)
 	case event.IsEmptyDelta(d.Data):
 		return nil, nil
@@ -69,42 +69,7 @@ func (r *Run) accept(e event.Event) error {
 	if err := r.machine.Accept(e); err != nil {
 		return err
 	}
-	r.effects.see(e.Data)
+	r.effects.see(e.Data, r.brokered)
 	r.queue.push(e, r.machine.Bytes()-before)
 	return nil
-}
-
-// CommitPoint ties a head commit to the stream: what the head covers, and that
-// it happened.
-type CommitPoint interface {
-	// Cover gives the sequence of the last event, which the head is to cover.
-	// From then on nothing but the terminal may be emitted. Errors: protocol where
-	// something is open, so that the run could not finish; cancelled and
-	// deadline_exceeded.
-	Cover() (lastSequence uint64, err error)
-	// Committed says that the head has moved and that the run ends as success.
-	Committed()
-}
-
-// Cover implements CommitPoint.
-func (r *Run) Cover() (uint64, error) {
-	const op = "session.Cover"
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ctx.Err() != nil {
-		return 0, fault.From(r.ctx.Err(), op)
-	}
-	finish := event.Draft{Data: event.RunFinished{StopReason: unknownStopReason}}
-	if err := r.machine.Check(r.machine.Stamp(finish, r.cfg.Now().UTC())); err != nil {
-		return 0, fault.Wrap(err, fault.Protocol, op)
-	}
-	r.covered = true
-	return r.machine.Next() - 1, nil
-}
-
-// Committed implements CommitPoint.
-func (r *Run) Committed() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.committed = true
 }

@@ -147,7 +147,7 @@ func TestSlowReader(t *testing.T) {
 				if emitted.Load() == before {
 					t.Error("the harness does not go on when there is room")
 				}
-				w.Cancel("run-1", event.CancelledByClient)
+				w.Cancel(t.Context(), "run-1", event.CancelledByClient)
 				synctest.Wait()
 				if w.adapter.running.Load() != 0 {
 					t.Fatal("the harness is still held back")

@@ -14,18 +14,23 @@ import (
 const unknownStopReason = "unknown"
 
 // finish makes the terminal, puts it into the stream and gives it; nil where the
-// run could not be closed. A run whose head is committed has finished, whatever
-// happened afterwards.
+// run could not be closed. A run whose head is committed has finished, or waits,
+// whatever happened afterwards.
 func (r *Run) finish(result harness.Result, err error) *event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.end()
-	finished := false
-	if r.committed {
-		err = r.finished(result.StopReason)
-		finished = err == nil
+	decided := false
+	switch r.head {
+	case headCommitted:
+		err = r.terminate(event.RunFinished{StopReason: stopReason(result)})
+		decided = err == nil
+	case headInterrupted:
+		err = r.terminate(interrupted(r.asked))
+		decided = err == nil
+	case headStands, headCovered, headMoved:
 	}
-	if !finished {
+	if !decided {
 		events, cerr := r.machine.Close(r.cfg.Now().UTC(), r.started, r.ending(err))
 		if cerr != nil {
 			r.cfg.Logger.Error("run could not be closed", "error", cerr.Error())
@@ -42,15 +47,20 @@ func (r *Run) finish(result harness.Result, err error) *event.Event {
 	return &terminal
 }
 
-func (r *Run) finished(stopReason string) error {
-	if !event.ValidID(stopReason) { // it is a model's word
-		stopReason = unknownStopReason
-	}
-	draft := event.Draft{Data: event.RunFinished{StopReason: stopReason}}
-	if err := r.accept(r.machine.Stamp(draft, r.cfg.Now().UTC())); err != nil {
+// terminate takes the terminal that a committed head decided.
+func (r *Run) terminate(end event.Data) error {
+	if err := r.accept(r.machine.Stamp(event.Draft{Data: end}, r.cfg.Now().UTC())); err != nil {
 		return fault.Wrap(err, fault.Protocol, "session.finish")
 	}
 	return nil
+}
+
+// stopReason is a model's word, and may be anything.
+func stopReason(result harness.Result) string {
+	if !event.ValidID(result.StopReason) {
+		return unknownStopReason
+	}
+	return result.StopReason
 }
 
 // ending is how a run ends that has not finished.
@@ -64,6 +74,8 @@ func (r *Run) ending(err error) event.Data {
 		f = fault.Wrap(errors.New("adapter committed nothing"), fault.Protocol, "session.run")
 	}
 	switch {
+	case errors.Is(f, errStuck): // what it does meanwhile, nobody knows
+		effects = event.SideEffectsPossible
 	case r.broken != nil:
 		f = r.broken
 	case r.reason != "":
@@ -88,31 +100,4 @@ func seconds(d time.Duration) *uint64 {
 	}
 	n := uint64((d + time.Second - 1) / time.Second)
 	return &n
-}
-
-// effects is what the events of a run tell of its effects outside.
-type effects struct {
-	started, finished int
-}
-
-func (e *effects) see(d event.Data) {
-	switch d.Type() { //nolint:exhaustive // nothing else says anything about effects
-	case event.TypeToolStarted:
-		e.started++
-	case event.TypeToolFinished:
-		e.finished++
-	}
-}
-
-// status is known only where every call gave its result: one that ended in an
-// error may have done something first.
-func (e *effects) status() event.SideEffectStatus {
-	switch {
-	case e.started == 0:
-		return event.SideEffectsNone
-	case e.started > e.finished:
-		return event.SideEffectsPossible
-	default:
-		return event.SideEffectsKnown
-	}
 }

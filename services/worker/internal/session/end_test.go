@@ -20,19 +20,20 @@ func TestCancel(t *testing.T) {
 		w.adapter.play(waits)
 		r := w.start(t, "run-1")
 		synctest.Wait()
-		if got := w.Cancel("run-1", event.CancelledByClient); got != (Cancelled{Active: true}) {
+		if got := w.Cancel(t.Context(), "run-1", event.CancelledByClient); got != (Cancelled{Active: true, Stopped: true}) {
 			t.Errorf("during the run: %+v", got)
 		}
-		w.Cancel("run-1", event.CancelledByShutdown) // the first reason stands
+		w.Cancel(t.Context(), "run-1", event.CancelledByShutdown) // the first reason stands
 		wantEnd(t, ends(t, r), cancelled(event.CancelledByClient, event.SideEffectsNone))
 		synctest.Wait()
-		if got := w.Cancel("run-1", event.CancelledByClient); got != (Cancelled{Stopped: true}) {
+		if got := w.Cancel(t.Context(), "run-1", event.CancelledByClient); got != (Cancelled{Stopped: true}) {
 			t.Errorf("after the run: %+v", got)
 		}
 	})
 }
 
-// A cancel is not confirmed before the harness has really stopped.
+// A cancel is not confirmed before the harness has really stopped. Its answer
+// waits for that, and no longer than it may.
 func TestCancelOfAHarnessThatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := bound(t)
@@ -43,19 +44,26 @@ func TestCancelOfAHarnessThatGoesOn(t *testing.T) {
 		})
 		r := w.start(t, "run-1")
 		synctest.Wait()
-		w.Cancel("run-1", event.CancelledByClient)
-		synctest.Wait()
-		if got := w.Cancel("run-1", event.CancelledByClient); got.Stopped {
-			t.Error("it says that the harness has stopped")
+		cancel := func(ctx context.Context, want Cancelled, took time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if got := w.Cancel(ctx, "run-1", event.CancelledByClient); got != want || time.Since(began) != took {
+				t.Errorf("it says %+v after %v", got, time.Since(began))
+			}
 		}
+		cancel(t.Context(), Cancelled{Active: true}, cancelWait)
+		short, done := context.WithTimeout(t.Context(), time.Second)
+		defer done()
+		cancel(short, Cancelled{Active: true}, time.Second)
 		_, err := w.Start(t.Context(), envelope("run-2"), turn("run-2", "hi"), fresh)
 		wantCode(t, err, fault.AlreadyRunning)
-		close(release)
+		go func() {
+			time.Sleep(time.Second) //nolint:forbidigo // in a synctest bubble
+			close(release)
+		}()
+		cancel(t.Context(), Cancelled{Active: true, Stopped: true}, time.Second)
 		wantEnd(t, ends(t, r), cancelled(event.CancelledByClient, event.SideEffectsNone))
-		synctest.Wait()
-		if got := w.Cancel("run-1", event.CancelledByClient); !got.Stopped {
-			t.Error("it says that the harness has not stopped")
-		}
+		cancel(t.Context(), Cancelled{Stopped: true}, 0)
 	})
 }
 
@@ -63,10 +71,10 @@ func TestCancelOfAHarnessThatGoesOn(t *testing.T) {
 // anything has happened.
 func TestCancelBeforeStart(t *testing.T) {
 	w := bound(t)
-	if got := w.Cancel("run-1", event.CancelledByClient); got != (Cancelled{Stopped: true}) {
+	if got := w.Cancel(t.Context(), "run-1", event.CancelledByClient); got != (Cancelled{Stopped: true}) {
 		t.Errorf("before the run: %+v", got)
 	}
-	w.Cancel("run-1", event.CancelledByDeadline)
+	w.Cancel(t.Context(), "run-1", event.CancelledByDeadline)
 	events := read(t, w.start(t, "run-1"))
 	if got := types(events); got != "run.started run.cancelled " {
 		t.Errorf("events: %s", got)
@@ -82,9 +90,9 @@ func TestCancelBeforeStart(t *testing.T) {
 func TestEarlyCancelsAreBounded(t *testing.T) {
 	w := bound(t)
 	for range 3 * keptCancels {
-		w.Cancel("never-"+strings.Repeat("x", len(w.early)), event.CancelledByClient)
+		w.Cancel(t.Context(), "never-"+strings.Repeat("x", len(w.early)), event.CancelledByClient)
 	}
-	w.Cancel("run-1", event.CancelledByClient)
+	w.Cancel(t.Context(), "run-1", event.CancelledByClient)
 	if len(w.early) > keptCancels {
 		t.Errorf("%d are kept", len(w.early))
 	}
@@ -192,7 +200,7 @@ func TestCancelAfterTheCommit(t *testing.T) {
 		})
 		r := w.start(t, "run-1")
 		synctest.Wait()
-		w.Cancel("run-1", event.CancelledByClient)
+		w.Cancel(t.Context(), "run-1", event.CancelledByClient)
 		wantEnd(t, ends(t, r), event.RunFinished{StopReason: "stop"})
 	})
 }
@@ -209,7 +217,7 @@ func TestNoCommitAfterACancel(t *testing.T) {
 		})
 		r := w.start(t, "run-1")
 		synctest.Wait()
-		w.Cancel("run-1", event.CancelledByClient)
+		w.Cancel(t.Context(), "run-1", event.CancelledByClient)
 		wantEnd(t, ends(t, r), cancelled(event.CancelledByClient, event.SideEffectsNone))
 		wantCode(t, <-committed, fault.Cancelled)
 	})

@@ -31,10 +31,18 @@ const (
 // script is what a harness does in a run.
 type script func(ctx context.Context, t harness.Turn, f harness.Facades, emit harness.Emitter) (harness.Result, error)
 
+// answer is what a harness does in a run that carries a decision out.
+type answer func(ctx context.Context, d harness.Decision, f harness.Facades, emit harness.Emitter) (harness.Result, error)
+
 // adapter is scripted, and counts what is done to it.
 type adapter struct {
 	mu     sync.Mutex
 	script script
+	answer answer
+	// rawCredential of the descriptor.
+	rawCredential string
+	// decisions that were given to Resume.
+	decisions []harness.Decision
 
 	initialize func(context.Context, harness.Construction) error
 	cleanup    func(context.Context) error
@@ -44,7 +52,7 @@ type adapter struct {
 }
 
 func (a *adapter) Descriptor() harness.Descriptor {
-	return harness.Descriptor{ID: "scripted", AdapterVersion: "1.2.3", ExecutionMode: "sandbox_pod"}
+	return harness.Descriptor{ID: "scripted", AdapterVersion: "1.2.3", ExecutionMode: "sandbox_pod", RawCredential: a.rawCredential}
 }
 
 func (a *adapter) Health(context.Context) error { return a.health }
@@ -75,6 +83,23 @@ func (a *adapter) Stream(ctx context.Context, t harness.Turn, f harness.Facades,
 	return s(ctx, t, f, emit)
 }
 
+func (a *adapter) Resume(ctx context.Context, d harness.Decision, f harness.Facades, emit harness.Emitter) (harness.Result, error) {
+	a.streams.Add(1)
+	a.running.Add(1)
+	defer a.running.Add(-1)
+	a.mu.Lock()
+	a.decisions = append(a.decisions, d)
+	s := a.answer
+	a.mu.Unlock()
+	return s(ctx, d, f, emit)
+}
+
+func (a *adapter) playAnswer(s answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answer = s
+}
+
 func (a *adapter) Cleanup(ctx context.Context) error {
 	a.cleanups.Add(1)
 	if a.cleanup != nil {
@@ -91,13 +116,21 @@ type connector struct {
 	closed bool
 	// commit replaces what a commit answers; nil is success.
 	commit func() error
+	// revision of the head that stands.
+	revision uint64
+	// moves says that the head moves and that the run is cancelled all the same.
+	moves bool
+	// more are facades besides the thread's.
+	more harness.Facades
 }
 
 func (c *connector) Connect(_ fence.Envelope, tokens []Token, point CommitPoint) (harness.Facades, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tokens = tokens
-	return harness.Facades{Thread: &thread{c, point}}, c.err
+	f := c.more
+	f.Thread = &thread{c, point}
+	return f, c.err
 }
 
 func (c *connector) Close() {
@@ -117,12 +150,33 @@ func (t *thread) Commit(context.Context, harness.Codec, uint64, []byte) error {
 	if _, err := t.point.Cover(); err != nil {
 		return err
 	}
-	if t.commit != nil {
-		if err := t.commit(); err != nil {
+	return t.move(func(uint64) { t.point.Committed() })
+}
+
+func (t *thread) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
+	if _, _, err := t.point.CoverInterrupt(); err != nil {
+		return err
+	}
+	return t.move(t.point.Interrupted)
+}
+
+func (t *thread) move(done func(revision uint64)) error {
+	t.mu.Lock()
+	commit := t.commit
+	t.mu.Unlock()
+	if commit != nil {
+		if err := commit(); err != nil {
 			return err
 		}
 	}
-	t.point.Committed()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.revision++
+	if t.moves {
+		t.point.Moved()
+		return fault.New(fault.Cancelled, "test")
+	}
+	done(t.revision)
 	return nil
 }
 
@@ -133,14 +187,21 @@ type worker struct {
 	connector *connector
 }
 
-func newWorker(t *testing.T) *worker {
+func newWorker(t *testing.T, change ...func(*Config)) *worker {
 	t.Helper()
 	a := &adapter{}
 	a.play(says("hello"))
-	w := &worker{adapter: a, connector: &connector{}}
-	w.Session = New(Config{
-		Adapter: a, ImageDigest: "sha256:image", BootNonce: "nonce-1", Logger: slog.New(slog.DiscardHandler),
+	a.playAnswer(func(ctx context.Context, _ harness.Decision, f harness.Facades, emit harness.Emitter) (harness.Result, error) {
+		return says("resumed")(ctx, harness.Turn{}, f, emit)
 	})
+	w := &worker{adapter: a, connector: &connector{}}
+	cfg := Config{
+		Adapter: a, ImageDigest: "sha256:image", BootNonce: "nonce-1", Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	w.Session = New(cfg)
 	t.Cleanup(func() {
 		if err := w.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("shutdown: %v", err)
@@ -150,9 +211,9 @@ func newWorker(t *testing.T) *worker {
 }
 
 // bound is a worker that is bound to the run run-1.
-func bound(t *testing.T) *worker {
+func bound(t *testing.T, change ...func(*Config)) *worker {
 	t.Helper()
-	w := newWorker(t)
+	w := newWorker(t, change...)
 	w.bind(t, right())
 	return w
 }
@@ -232,9 +293,9 @@ func waits(ctx context.Context, _ harness.Turn, _ harness.Facades, emit harness.
 
 // read reads a run to its end and judges every event a second time, as the
 // control plane does.
-func read(t *testing.T, r *Run) []event.Event {
+func read(t *testing.T, r *Run, carried ...event.Carried) []event.Event {
 	t.Helper()
-	m := event.NewMachine(r.Envelope().RunID, conversation, event.Bounds{})
+	m := event.NewMachine(r.Envelope().RunID, conversation, event.Bounds{}, carried...)
 	var out []event.Event
 	for {
 		events, err := r.Next(t.Context())
@@ -261,9 +322,9 @@ func read(t *testing.T, r *Run) []event.Event {
 }
 
 // ends reads a run and gives its terminal.
-func ends(t *testing.T, r *Run) event.Data {
+func ends(t *testing.T, r *Run, carried ...event.Carried) event.Data {
 	t.Helper()
-	events := read(t, r)
+	events := read(t, r, carried...)
 	return events[len(events)-1].Data
 }
 
@@ -300,12 +361,4 @@ func types(events []event.Event) string {
 		out += fmt.Sprint(e.Type(), " ")
 	}
 	return out
-}
-
-func (a *adapter) Resume(context.Context, harness.Decision, harness.Facades, harness.Emitter) (harness.Result, error) {
-	return harness.Result{}, fault.New(fault.NotImplemented, "test")
-}
-
-func (*thread) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
-	return fault.New(fault.NotImplemented, "test")
 }

@@ -6,7 +6,6 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/pkg/fence"
 )
 
 const (
@@ -25,14 +24,14 @@ type outcome struct {
 }
 
 // again gives the terminal once more, and nothing else.
-func (o outcome) again(ctx context.Context, env fence.Envelope, digest [sha256.Size]byte) (*Run, error) {
+func (o outcome) again(ctx context.Context, t task) (*Run, error) {
 	switch {
-	case o.digest != digest:
-		return nil, fault.New(fault.IdempotencyConflict, "session.Start")
+	case o.digest != t.digest:
+		return nil, fault.New(t.conflict, "session.Start")
 	case o.terminal == nil:
 		return nil, fault.New(fault.StaleLease, "session.Start")
 	}
-	return replay(ctx, env, *o.terminal), nil
+	return replay(ctx, t.env, *o.terminal), nil
 }
 
 // outcomes are the runs that have ended, by id.

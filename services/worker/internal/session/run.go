@@ -27,7 +27,12 @@ type Run struct {
 	end context.CancelFunc
 	// stopped is closed once the harness has stopped and the terminal is known.
 	stopped chan struct{}
+	// stuck says that the harness was given up: the terminal came before the stop.
+	// The session's lock guards it.
+	stuck   bool
 	started event.RunStarted
+	// brokered says of a tool id that its calls go through the ToolBroker.
+	brokered func(toolID string) bool
 
 	mu      sync.Mutex
 	machine *event.Machine
@@ -37,20 +42,23 @@ type Run struct {
 	reason event.CancelReason
 	// broken is how the harness broke the lifecycle.
 	broken *fault.Error
-	// covered says that a head commit covers what was emitted: nothing but the
-	// terminal may follow.
-	covered   bool
-	committed bool
+	// head is what became of the head that the run commits, revision its number, and
+	// asked the interrupt that it names.
+	head      head
+	revision  uint64
+	asked     event.InterruptRequested
+	askedHash [sha256.Size]byte
 	effects   effects
 }
 
-func newRun(ctx context.Context, env fence.Envelope, digest [sha256.Size]byte, cfg Config, conversationID string) *Run {
+func newRun(ctx context.Context, env fence.Envelope, digest [sha256.Size]byte, cfg Config, conversationID string, carried []event.Carried) *Run {
 	// The context of the request that carries the stream gives its values only:
 	// the run ends with that stream by Disconnected, which knows the reason.
 	life, end := context.WithDeadline(context.WithoutCancel(ctx), env.Deadline)
 	return &Run{
 		env: env, digest: digest, cfg: cfg, ctx: life, end: end, stopped: make(chan struct{}),
-		machine: event.NewMachine(env.RunID, conversationID, cfg.Bounds),
+		machine: event.NewMachine(env.RunID, conversationID, cfg.Bounds, carried...),
+		effects: make(effects),
 	}
 }
 
@@ -81,22 +89,25 @@ func (r *Run) cancel(reason event.CancelReason) {
 	r.end()
 }
 
-// run lets the harness run, after run.started.
-func (r *Run) run(turn harness.Turn, f harness.Facades, rt harness.Runtime) (harness.Result, error) {
+// work is what a harness does in a run.
+type work func(ctx context.Context, f harness.Facades, emit harness.Emitter) (harness.Result, error)
+
+// run lets the harness work, after run.started.
+func (r *Run) run(do work, f harness.Facades) (harness.Result, error) {
 	if err := r.Emit(r.ctx, event.Draft{Data: r.started}); err != nil {
 		return harness.Result{}, err
 	}
-	return r.stream(turn, f, rt)
+	return r.guarded(do, f)
 }
 
-// stream turns a panic of an adapter into the end of its run.
-func (r *Run) stream(turn harness.Turn, f harness.Facades, rt harness.Runtime) (result harness.Result, err error) {
+// guarded turns a panic of an adapter into the end of its run.
+func (r *Run) guarded(do work, f harness.Facades) (result harness.Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = panicked(v, "session.stream")
+			err = panicked(v, "session.run")
 		}
 	}()
-	return rt.Stream(r.ctx, turn, f, r)
+	return do(r.ctx, f, r)
 }
 
 // panicked keeps of a panic what may be logged: the value may hold anything.

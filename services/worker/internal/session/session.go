@@ -11,10 +11,21 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/manifest"
+	"cofferdam.dev/services/worker/internal/middleware"
+	"cofferdam.dev/services/worker/internal/session/toolschema"
 )
 
 // healthTimeout bounds what ready asks.
 const healthTimeout = 2 * time.Second
+
+// Defaults of a Config.
+const (
+	// DefaultStopTimeout is how long a harness may take to stop.
+	DefaultStopTimeout = 10 * time.Second
+	// DefaultUnboundTimeout is how long an unbound worker waits for a control plane.
+	DefaultUnboundTimeout = 10 * time.Minute
+)
 
 // Config of a Session.
 type Config struct {
@@ -28,7 +39,17 @@ type Config struct {
 	// Health is what ready asks besides the adapter, such as the workspace; nil
 	// asks nothing. It is quick and has no effects.
 	Health func(context.Context) error
-	Logger *slog.Logger
+	// Workspace is the folder that manifests are materialized in; "" is a worker
+	// that takes none.
+	Workspace string
+	// StopTimeout is how long a harness may take to stop once its run is over, and
+	// cancelled or past its deadline. One that takes longer cannot be trusted to be
+	// quiet: its run ends as sandbox_limit, and the worker ends itself. 0 is 10 s.
+	StopTimeout time.Duration
+	// UnboundTimeout is how long a worker that nobody has bound waits without a
+	// control plane that asks for ready; then it ends itself. 0 is 10 min.
+	UnboundTimeout time.Duration
+	Logger         *slog.Logger
 	// Now is the clock of timestamps; nil is time.Now.
 	Now func() time.Time
 }
@@ -42,18 +63,34 @@ type Session struct {
 	binding chan struct{}
 	// stopped is closed once the worker was shut down.
 	stopped chan struct{}
+	// unbound ends a worker that nobody binds.
+	unbound *time.Timer
 
-	mu        sync.Mutex
-	bind      *Bind
-	runtime   harness.Runtime
-	connector Connector
-	active    *Run
-	outcomes  outcomes
-	early     earlyCancels
-	closed    bool
+	mu      sync.Mutex
+	bind    *Bind
+	built   built
+	active  *Run
+	pending pendingInterrupt
+	// outcomes of the runs that have ended, and cancels of those that have not begun.
+	outcomes outcomes
+	early    earlyCancels
+	// closed says that nothing begins any more, ending that Shutdown was called.
+	closed, ending bool
 }
 
-// New makes an unbound session.
+// built is what bind made of its construction data. The zero value is that of an
+// unbound worker.
+type built struct {
+	runtime   harness.Runtime
+	connector Connector
+	manifest  *manifest.Materialized
+	// policy is put around the facades of every run.
+	policy middleware.Chain
+	// schemas of the tools' arguments, by tool id.
+	schemas map[string]*toolschema.Schema
+}
+
+// New makes an unbound session. Whoever makes one has to shut it down.
 func New(cfg Config) *Session {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -61,11 +98,21 @@ func New(cfg Config) *Session {
 	if cfg.Health == nil {
 		cfg.Health = func(context.Context) error { return nil }
 	}
-	return &Session{
+	if cfg.StopTimeout <= 0 {
+		cfg.StopTimeout = DefaultStopTimeout
+	}
+	if cfg.UnboundTimeout <= 0 {
+		cfg.UnboundTimeout = DefaultUnboundTimeout
+	}
+	s := &Session{
 		cfg: cfg, desc: cfg.Adapter.Descriptor(),
 		binding: make(chan struct{}, 1), stopped: make(chan struct{}),
 		outcomes: outcomes{byRun: map[string]outcome{}},
 	}
+	s.mu.Lock() // the timer may be ahead
+	defer s.mu.Unlock()
+	s.unbound = time.AfterFunc(cfg.UnboundTimeout, s.abandoned)
+	return s
 }
 
 // Info is what ready says.
@@ -79,11 +126,13 @@ type Info struct {
 }
 
 // Ready asks the adapter's health and makes no model or tool call. It answers
-// within 2 s.
+// within 2 s. Whoever asks is a control plane: an unbound worker waits for one
+// anew.
 func (s *Session) Ready(ctx context.Context) Info {
 	healthy := s.Check(ctx) == nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.waitForBind()
 	return Info{
 		Ready: healthy && !s.closed, HarnessID: s.desc.ID, AdapterVersion: s.desc.AdapterVersion,
 		ImageDigest: s.cfg.ImageDigest, BootNonce: s.cfg.BootNonce, Bound: s.bind != nil,

@@ -13,15 +13,18 @@ import (
 // defaultGrace is how long a shutdown may take where bind did not say.
 const defaultGrace = 10 * time.Second
 
-// Shutdown cancels the active run, waits for it, and cleans the harness up,
-// within ctx and the grace that bind gave. What has not ended by then is left to
-// the end of the process. A second call waits for the first and does nothing
-// else. Errors: deadline_exceeded, and what the harness says of its cleanup.
+// Shutdown cancels the active run, waits for it, cleans the harness up and
+// removes what was materialized, within ctx and the grace that bind gave. A
+// harness that does not stop is cleaned up all the same, after half of that time;
+// what has not ended by then is left to the end of the process. A second call
+// waits for the first and does nothing else. Errors: deadline_exceeded, and what
+// the harness says of its cleanup.
 func (s *Session) Shutdown(ctx context.Context) error {
 	const op = "session.Shutdown"
 	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
+	first := !s.ending
+	s.ending, s.closed = true, true
+	s.unbound.Stop()
 	active := s.active
 	ctx, cancel := context.WithTimeout(ctx, s.grace())
 	s.mu.Unlock()
@@ -38,7 +41,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	var errs []error
 	if active != nil {
 		active.cancel(event.CancelledByShutdown)
-		errs = append(errs, wait(ctx, active.stopped))
+		s.waitForStop(ctx, active)
 	}
 	select { // for a bind that is under way
 	case s.binding <- struct{}{}:
@@ -47,18 +50,36 @@ func (s *Session) Shutdown(ctx context.Context) error {
 		errs = append(errs, ctx.Err())
 	}
 	s.mu.Lock()
-	runtime, connector := s.runtime, s.connector
+	parts := s.built
 	s.mu.Unlock()
-	if runtime != nil {
-		errs = append(errs, cleanup(ctx, runtime))
-	}
-	if connector != nil {
-		connector.Close()
+	errs = append(errs, parts.close(ctx))
+	if active != nil && !s.isStuck(active) {
+		errs = append(errs, wait(ctx, active.stopped))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fault.From(err, op)
 	}
 	return nil
+}
+
+// waitForStop gives a run half of the time that there is. One that was given up
+// has had its time.
+func (s *Session) waitForStop(ctx context.Context, r *Run) {
+	if s.isStuck(r) {
+		return
+	}
+	if by, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(by)/2)
+		defer cancel()
+	}
+	_ = wait(ctx, r.stopped) // asked again after the cleanup
+}
+
+func (s *Session) isStuck(r *Run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.stuck
 }
 
 // Done is closed once the worker was shut down.

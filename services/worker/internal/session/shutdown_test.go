@@ -38,7 +38,7 @@ func TestShutdown(t *testing.T) {
 		_, err := w.Start(t.Context(), envelope("run-2"), turn("run-2", "hi"), fresh)
 		wantCode(t, err, fault.SandboxNotReady)
 		wantCode(t, w.Bind(t.Context(), right(), w.connect), fault.SandboxNotReady)
-		if got := w.Cancel("run-1", event.CancelledByClient); !got.Stopped {
+		if got := w.Cancel(t.Context(), "run-1", event.CancelledByClient); !got.Stopped {
 			t.Error("a cancel after the shutdown says that something runs")
 		}
 	})

@@ -85,7 +85,7 @@ func TestStartAgain(t *testing.T) {
 		wantCode(t, err, fault.IdempotencyConflict)
 		_, err = w.Start(t.Context(), envelope("run-2"), turn("run-2", "hi"), fresh)
 		wantCode(t, err, fault.AlreadyRunning)
-		w.Cancel("run-1", event.CancelledByClient)
+		w.Cancel(t.Context(), "run-1", event.CancelledByClient)
 		first := read(t, r)
 
 		// Another request of the same content: its own deadline, and its own id.

@@ -2,23 +2,19 @@ package rpc
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
-	"net/url"
-	"path"
-	"strings"
+	"slices"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/protobuf/proto"
 
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
-	"cofferdam.dev/pkg/identity"
-	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/strictjson"
-	"cofferdam.dev/services/worker/internal/facadeclient"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/manifest"
+	"cofferdam.dev/services/worker/internal/middleware"
 	"cofferdam.dev/services/worker/internal/session"
 )
 
@@ -40,9 +36,15 @@ func bindOf(req *workerv1.BindRequest, capability session.Capability) (session.B
 			HarnessID: e.GetHarnessId(), AdapterVersion: e.GetAdapterVersion(),
 			ImageDigest: e.GetWorkerImageDigest(), BootNonce: e.GetBootNonce(),
 		},
-		Construction:  construction(req),
-		ShutdownGrace: req.GetLimits().GetShutdownGrace().AsDuration(),
-		Tokens:        tokensOf(req.GetTokens()),
+		ContractVersion: req.GetContractVersion(),
+		Construction:    construction(req),
+		Manifests:       manifest.Manifests{Skills: manifestOf(req.GetSkills()), Files: manifestOf(req.GetFiles())},
+		Pending:         pendingOf(req.GetPendingInterrupt()),
+		ShutdownGrace:   req.GetLimits().GetShutdownGrace().AsDuration(),
+		Tokens:          tokensOf(req.GetTokens()),
+	}
+	for _, m := range req.GetMiddleware() {
+		b.Middleware = append(b.Middleware, middleware.Step{Name: m.GetName(), Options: m.GetOptions()})
 	}
 	return b, errors.Join(
 		checkTools(b.Construction.Tools),
@@ -107,6 +109,25 @@ func modelOf(m *workerv1.Model) harness.ModelConfig {
 	}
 }
 
+// manifestOf takes a manifest; the schema has checked how long each digest is.
+func manifestOf(in []*workerv1.ManifestFile) []manifest.File {
+	var out []manifest.File
+	for _, f := range in {
+		m := manifest.File{Path: f.GetPath(), Handle: f.GetHandle(), Size: f.GetSize(), MIMEType: f.GetMimeType()}
+		copy(m.SHA256[:], f.GetSha256())
+		out = append(out, m)
+	}
+	return out
+}
+
+// pendingOf gives nil where none is pending.
+func pendingOf(i *workerv1.InterruptSummary) *session.Interrupt {
+	if i == nil {
+		return nil
+	}
+	return &session.Interrupt{ID: i.GetInterruptId(), Type: event.InterruptType(i.GetInterruptType()), Revision: i.GetRevision()}
+}
+
 func bindDigest(req *workerv1.BindRequest) ([sha256.Size]byte, error) {
 	bare, ok := proto.Clone(req).(*workerv1.BindRequest)
 	if !ok {
@@ -116,6 +137,12 @@ func bindDigest(req *workerv1.BindRequest) ([sha256.Size]byte, error) {
 	// A repeated bind has another request id, trace, key and deadline, and means
 	// the same.
 	bare.Envelope.RequestId, bare.Envelope.Traceparent, bare.Envelope.IdempotencyKey, bare.Envelope.Deadline = "", "", "", nil
+	// So does one with other handles for the same files. What is pending is state,
+	// and no construction data.
+	for _, f := range slices.Concat(bare.GetSkills(), bare.GetFiles()) {
+		f.Handle = ""
+	}
+	bare.PendingInterrupt = nil
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(bare)
 	if err != nil {
 		return [sha256.Size]byte{}, fault.Wrap(err, fault.Internal, "rpc.bind")
@@ -129,80 +156,4 @@ func tokensOf(in []*workerv1.CallToken) []session.Token {
 		out[i] = session.Token{Audience: t.GetAudience(), Token: t.GetToken()}
 	}
 	return out
-}
-
-// endpointsOf takes the addresses that the worker may call. Each is a service of
-// the worker's own trust domain: another sandbox, or whoever else has an
-// identity, is none.
-func endpointsOf(req *workerv1.BindRequest, td spiffeid.TrustDomain) (facadeclient.Endpoints, error) {
-	e := req.GetEndpoints()
-	out := facadeclient.Endpoints{ModelAlias: req.GetModel().GetAlias()}
-	var memory rpc.Endpoint // checked like the others, and not used by this version
-	for _, p := range []struct {
-		field string
-		to    *rpc.Endpoint
-		from  *workerv1.Endpoint
-	}{
-		{"tool_broker", &out.ToolBroker, e.GetToolBroker()},
-		{"thread_state", &out.ThreadState, e.GetThreadState()},
-		{"memory", &memory, e.GetMemory()},
-		{"file_broker", &out.FileBroker, e.GetFileBroker()},
-		{"model_proxy", &out.ModelProxy, e.GetModelProxy()},
-	} {
-		ep, err := rpc.ParseEndpoint(p.from.GetAddress(), p.from.GetSpiffeId())
-		switch {
-		case err != nil || !isService(ep.ID, td):
-			return out, fault.Wrap(err, fault.InvalidRequest, "rpc.bind", fault.Detail("endpoints."+p.field+".spiffe_id: a service of this trust domain"))
-		case !isAddress(ep.Address):
-			return out, fault.New(fault.InvalidRequest, "rpc.bind", fault.Detail("endpoints."+p.field+".address: https://host:port or unix:///path"))
-		}
-		*p.to = ep
-	}
-	return out, nil
-}
-
-func isService(id spiffeid.ID, td spiffeid.TrustDomain) bool {
-	name, ok := strings.CutPrefix(id.Path(), "/svc/")
-	return ok && id == identity.Service(td, name)
-}
-
-func isAddress(s string) bool {
-	u, err := url.Parse(s)
-	if err != nil {
-		return false
-	}
-	switch u.Scheme {
-	case "https":
-		return s == "https://"+u.Host && u.Hostname() != ""
-	case "unix":
-		return s == "unix://"+u.Path && path.IsAbs(u.Path)
-	default:
-		return false
-	}
-}
-
-func turnOf(req *workerv1.StartRunRequest, env fence.Envelope) (harness.Turn, error) {
-	in := req.GetInput()
-	t := harness.Turn{
-		RunID: env.RunID, ConversationID: in.GetConversationId(), Message: in.GetMessage(),
-		ClientContext: in.GetClientContext(), Deadline: env.Deadline,
-	}
-	for _, u := range in.GetUploads() {
-		t.Uploads = append(t.Uploads, harness.Upload{Handle: u.GetHandle(), MaxBytes: u.GetMaxBytes()})
-	}
-	for _, f := range in.GetFiles() {
-		t.Files = append(t.Files, harness.File{Handle: f.GetHandle(), DisplayName: f.GetDisplayName(), MIMEType: f.GetMimeType(), Size: f.GetSize()})
-	}
-	return t, object("input.client_context", t.ClientContext)
-}
-
-// object checks JSON that travels as text: one strict object, or nothing.
-func object(field string, raw json.RawMessage) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	if err := strictjson.Check(raw, strictjson.Options{}); err != nil || !opens(raw, '{') {
-		return fault.Wrap(err, fault.InvalidRequest, "rpc.object", fault.Detail(field+": one JSON object"))
-	}
-	return nil
 }
