@@ -5,8 +5,10 @@ import (
 	"flag"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/worker/internal/session"
 )
 
 // Config of a worker. It comes with the process, before anything is claimed; a
@@ -18,6 +20,13 @@ type Config struct {
 	Harness string
 	// Workspace is the disposable folder of this worker.
 	Workspace string
+	// Runner is where the world of a hosted program is driven, and HarnessConfig
+	// the operator's configuration of that program; for acp and stdio.
+	Runner        string
+	HarnessConfig string
+	// StopTimeout is how long a harness may take to stop, and UnboundTimeout how
+	// long an unbound worker waits for a control plane.
+	StopTimeout, UnboundTimeout time.Duration
 	// CapabilityAddress is where the public keys of capabilities are.
 	CapabilityAddress string
 	// Issuer of capabilities.
@@ -27,8 +36,12 @@ type Config struct {
 // Flags registers all settings.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
-	fs.StringVar(&c.Harness, "harness", "native", "id of the adapter: native")
+	fs.StringVar(&c.Harness, "harness", "native", "id of the adapter: native, acp, stdio, or scripted, which is for tests")
 	fs.StringVar(&c.Workspace, "workspace", "", "disposable `folder` of this worker")
+	fs.StringVar(&c.Runner, "runner", "", "unix:///path of the runner of the hosted program; for acp and stdio")
+	fs.StringVar(&c.HarnessConfig, "harness-config", "", "JSON `file` of the hosted program; for acp and stdio")
+	fs.DurationVar(&c.StopTimeout, "stop-timeout", session.DefaultStopTimeout, "how long a harness may take to stop; the worker of one that takes longer ends")
+	fs.DurationVar(&c.UnboundTimeout, "unbound-timeout", session.DefaultUnboundTimeout, "how long an unbound worker that no control plane asks anything lives")
 	fs.StringVar(&c.CapabilityAddress, "capability", "", "address of the capability service's public keys: https://host:port or unix:///path")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities")
 }
@@ -41,6 +54,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Harness == "" {
 		errs = append(errs, errors.New("--harness: required"))
+	}
+	if hosts(c.Harness) != (c.Runner != "") || hosts(c.Harness) != (c.HarnessConfig != "") {
+		errs = append(errs, errors.New("--runner and --harness-config: for acp and stdio, both, and for no other"))
+	}
+	if c.StopTimeout <= 0 || c.UnboundTimeout <= 0 {
+		errs = append(errs, errors.New("--stop-timeout and --unbound-timeout: longer than 0"))
 	}
 	if !strings.HasPrefix(c.CapabilityAddress, "https://") && !strings.HasPrefix(c.CapabilityAddress, "unix:///") {
 		errs = append(errs, errors.New("--capability: https://host:port or unix:///path"))

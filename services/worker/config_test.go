@@ -42,6 +42,9 @@ func right() []string {
 func TestConfig(t *testing.T) {
 	must(t, service.Parse("worker", right(), nil, &worker.Config{}, io.Discard))
 	must(t, service.Parse("worker", append(right(), "-capability", "unix:///run/capability.sock"), nil, &worker.Config{}, io.Discard))
+	hosted := append(right(), "-harness", "acp", "-runner", "unix:///run/runner.sock", "-harness-config", "/etc/agent.json")
+	must(t, service.Parse("worker", hosted, nil, &worker.Config{}, io.Discard))
+	wantError(t, service.Parse("worker", hosted[:len(hosted)-2], nil, &worker.Config{}, io.Discard), "--harness-config")
 	for _, name := range []string{"workspace", "capability", "issuer"} {
 		t.Run("without "+name, func(t *testing.T) {
 			var args []string
@@ -59,6 +62,10 @@ func TestConfig(t *testing.T) {
 		{"capability", "127.0.0.1:1"},
 		{"capability", "unix://relative"},
 		{"harness", ""},
+		{"runner", "unix:///run/runner.sock"}, // native has none
+		{"harness-config", "/etc/agent.json"},
+		{"stop-timeout", "0"},
+		{"unbound-timeout", "-1s"},
 	} {
 		t.Run(bad[0]+" "+bad[1], func(t *testing.T) {
 			wantError(t, service.Parse("worker", append(right(), "-"+bad[0], bad[1]), nil, &worker.Config{}, io.Discard), "--"+bad[0])

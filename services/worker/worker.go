@@ -24,8 +24,6 @@ import (
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
-	"cofferdam.dev/services/worker/internal/harness"
-	"cofferdam.dev/services/worker/internal/native"
 	workerrpc "cofferdam.dev/services/worker/internal/rpc"
 	"cofferdam.dev/services/worker/internal/session"
 )
@@ -38,10 +36,11 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	if _, ok := identity.InstanceUID(rt.Source.ID()); !ok {
 		return fmt.Errorf("identity %s is not that of a sandbox", rt.Source.ID())
 	}
-	s, err := newSession(cfg, rt)
+	s, closeWorld, err := newSession(ctx, cfg, rt)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, closeWorld()) }()
 	keys, closeKeys := remoteKeys(cfg, rt)
 	defer func() { err = errors.Join(err, closeKeys()) }()
 	verifier, err := capability.NewVerifier(capability.Config{Issuer: cfg.Issuer, Now: time.Now, Keys: keys})
@@ -90,26 +89,23 @@ func remoteKeys(cfg *Config, rt *service.Runtime) (keys *capability.RemoteKeys, 
 	}
 }
 
-func newSession(cfg *Config, rt *service.Runtime) (*session.Session, error) {
-	registry, err := harness.NewRegistry(native.New())
-	if err != nil {
-		return nil, err
-	}
-	adapter, err := registry.Get(cfg.Harness)
-	if err != nil {
-		return nil, err
-	}
+func newSession(ctx context.Context, cfg *Config, rt *service.Runtime) (s *session.Session, closeWorld func() error, err error) {
 	if err := workspace(cfg.Workspace); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	digest, err := ownDigest()
 	if err != nil {
-		return nil, fmt.Errorf("digest of own binary: %w", err)
+		return nil, nil, fmt.Errorf("digest of own binary: %w", err)
+	}
+	adapter, closeWorld, err := newAdapter(ctx, cfg, rt.Logger)
+	if err != nil {
+		return nil, nil, err
 	}
 	return session.New(session.Config{
 		Adapter: adapter, ImageDigest: digest, BootNonce: rand.Text(), Bounds: event.DefaultBounds(), Logger: rt.Logger,
+		Workspace: cfg.Workspace, StopTimeout: cfg.StopTimeout, UnboundTimeout: cfg.UnboundTimeout,
 		Health: func(context.Context) error { return workspace(cfg.Workspace) },
-	}), nil
+	}), closeWorld, nil
 }
 
 // workspace says why there is none.

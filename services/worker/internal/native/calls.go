@@ -3,14 +3,11 @@ package native
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 
-	"github.com/openai/openai-go/v3"
-
 	"cofferdam.dev/pkg/event"
-	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/strictjson"
+	"cofferdam.dev/services/worker/internal/native/model"
 )
 
 const (
@@ -24,10 +21,8 @@ const (
 
 // toolCall is a call that a model made.
 type toolCall struct {
-	call
+	model.Part
 
-	// number of the call in its run, from 1.
-	number int
 	// refused says that the arguments were not one acceptable JSON object.
 	refused bool
 	// madeUp says that Name is not what the model said, which no tool has.
@@ -42,43 +37,13 @@ type partialCall struct {
 	args  strings.Builder
 }
 
-// collect adds a piece of a call. Pieces of one call have one index; a second id
-// under it begins another call, for some providers give every call the index 0.
-func (w *writer) collect(d openai.ChatCompletionChunkChoiceDeltaToolCall) error {
-	c := w.callAt(d.Index)
-	if c == nil || d.ID != "" && c.id != "" && d.ID != c.id {
-		if len(w.calls) == maxCallsInAnswer {
-			return fault.New(fault.ModelFailed, "native.collect", fault.Detail("the model calls more tools at once than it may"))
-		}
-		c = &partialCall{index: d.Index}
-		w.calls = append(w.calls, c)
-	}
-	if d.ID != "" {
-		c.id = d.ID
-	}
-	c.name += d.Function.Name
-	c.args.WriteString(d.Function.Arguments)
-	w.argumentBytes += len(d.Function.Name) + len(d.Function.Arguments)
-	return nil
-}
-
-// callAt is the last call of an index, or nil.
-func (w *writer) callAt(index int64) *partialCall {
-	for _, c := range slices.Backward(w.calls) {
-		if c.index == index {
-			return c
-		}
-	}
-	return nil
-}
-
 // whole is the call under an id of its own: a model may use one twice.
-func (c *partialCall) whole(number int, id string) toolCall {
+func (c *partialCall) whole(id string) toolCall {
 	args, ok := objectOf(c.args.String())
 	name := repeatable(c.name)
 	return toolCall{
-		call:   call{ID: id, Name: name, Arguments: json.RawMessage(args)},
-		number: number, refused: !ok, madeUp: name != c.name,
+		Part:    model.Part{Kind: model.Call, CallID: id, Name: name, Arguments: json.RawMessage(args)},
+		refused: !ok, madeUp: name != c.name,
 	}
 }
 

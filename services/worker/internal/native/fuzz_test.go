@@ -7,50 +7,34 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/event"
 )
 
-// FuzzModelStream: whatever bytes a model streams, the run is one valid lifecycle
-// with one terminal, and what was committed can be read again and sent.
-func FuzzModelStream(f *testing.F) {
-	sse := func(chunks ...string) []byte {
-		var b bytes.Buffer
-		for _, c := range chunks {
-			b.WriteString("data: " + c + "\n\n")
-		}
-		return b.Bytes()
+var at = time.Unix(1, 0)
+
+// fuzzStream: whatever bytes a model streams, the run is one valid lifecycle with
+// one terminal, and what was committed can be read again and sent.
+func fuzzStream(f *testing.F, w wire) {
+	f.Helper()
+	for _, x := range fixtures() {
+		f.Add(w.stream(x.answer))
+		f.Add(w.stream(x.answer)[:len(w.stream(x.answer))/2])
 	}
-	f.Add(sse(content("hi"), finish("stop"), tokens(1, 2), done))
-	f.Add(sse(reasoning("x"), toolDelta(0, "a", "fs_list", "{}"), finish("tool_calls"), done))
-	f.Add(sse(toolDelta(0, "a", "fs_list", `{"a`), toolDelta(0, "b", "\u00e4", `[]`), finish("length"), done))
-	f.Add(sse(`{"error":{"message":"x"}}`))
-	f.Add(sse(delta(`"content":"\ud83d"`), `{"choices":[{"index":5,"delta":{}}]}`))
+	f.Add([]byte("event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"x\"}}\n\n"))
 	f.Add([]byte("event: x\r\ndata: {\r\n\r\n: comment\n\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		s := newStand(t)
 		asked := 0
-		s.model.client.Transport = roundTrip(func(*http.Request) (*http.Response, error) {
+		s := bubble(t, w, roundTrip(func(r *http.Request) (*http.Response, error) {
 			if asked++; asked > 1 {
-				body = sse(content("end"), finish("stop"), done)
+				body = w.stream(reply{text: "end", stop: "stop"})
 			}
 			return &http.Response{
-				StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(bytes.NewReader(body)),
+				StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(bytes.NewReader(body)),
 			}, nil
-		})
-		m := event.NewMachine("run-1", conversation, event.Bounds{})
-		r := s.start(t, "run-1", "hi")
-		for {
-			batch, err := r.Next(t.Context())
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			must(t, err)
-			for _, e := range batch {
-				must(t, m.Accept(e))
-			}
-		}
-		switch end, _ := m.Terminal(); d := end.Data.(type) {
+		}), options(`{"model_retries":0}`))
+		switch d := s.alone(t, "run-1", time.Minute).end().(type) {
 		case event.RunFinished:
 			must(t, second(t, s))
 		case event.RunError:
@@ -63,10 +47,16 @@ func FuzzModelStream(f *testing.F) {
 	})
 }
 
+func FuzzOpenAIChat(f *testing.F) { fuzzStream(f, chatWire()) }
+
+func FuzzOpenAIResponses(f *testing.F) { fuzzStream(f, responsesWire()) }
+
+func FuzzAnthropicMessages(f *testing.F) { fuzzStream(f, anthropicWire()) }
+
 // second runs another turn on what the first one has left.
 func second(t *testing.T, s *stand) error {
 	t.Helper()
-	got := s.run(t, "run-2", "again")
+	got := s.alone(t, "run-2", time.Minute)
 	if _, ok := got.end().(event.RunFinished); !ok {
 		return errors.New("the next turn ended by " + strings.TrimSpace(got.types()))
 	}

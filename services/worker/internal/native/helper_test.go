@@ -3,112 +3,89 @@ package native
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/worker/internal/harness"
-	"cofferdam.dev/services/worker/internal/session"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const conversation = "conversation-1"
+const conversationID = "conversation-1"
 
-// stand is the adapter in a real session, with a scripted model on the real wire
-// and facades that do what real ones promise, in memory.
+// stand is a runtime of the adapter with a scripted model on the real wire and
+// facades that do what real ones promise, in memory.
 type stand struct {
-	*session.Session
-	model  *model
-	tools  *tools
-	thread *thread
-	files  files
+	runtime harness.Runtime
+	model   *fakeModel
+	tools   *tools
+	thread  *thread
+	files   *files
+	memory  *memory
+	uploads []harness.Upload
 }
 
-func newStand(t *testing.T, change ...func(*harness.Construction)) *stand {
-	t.Helper()
-	s := &stand{model: newModel(t), tools: &tools{done: map[string]harness.ToolResult{}}, thread: &thread{}, files: files{}}
-	s.Session = session.New(session.Config{
-		Adapter: New(), ImageDigest: "sha256:x", BootNonce: "n", Logger: slog.New(slog.DiscardHandler),
-	})
-	c := harness.Construction{
-		AgentID: "agent", Prompt: "be brief", Model: harness.ModelConfig{Alias: "main", Wire: harness.WireOpenAIChat, MaxOutputTokens: 100}, Options: json.RawMessage(`{"temperature":0.5}`),
+func construction() harness.Construction {
+	return harness.Construction{
+		AgentID: "agent", AgentName: "Agent", Prompt: "be brief", Options: json.RawMessage(`{"temperature":0.5,"model_retries":0}`),
+		Model: harness.ModelConfig{Alias: "main", Wire: harness.WireOpenAIChat, MaxOutputTokens: 100},
 		Tools: []harness.Tool{
 			{ID: "fs.read_file", OfferedName: "fs_read_file", Description: "Reads.", InputSchema: json.RawMessage(`{"type":"object","maximum":9007199254740993}`)},
 			{ID: "fs.list", OfferedName: "fs_list", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		},
 		Limits: harness.Limits{ModelCalls: 8, ToolCalls: 8, StateBytes: 1 << 20},
 	}
+}
+
+func newStand(t *testing.T, change ...func(*harness.Construction)) *stand {
+	t.Helper()
+	return standIn(t, t.TempDir(), change...)
+}
+
+func standIn(t *testing.T, workspace string, change ...func(*harness.Construction)) *stand {
+	t.Helper()
+	c := construction()
 	for _, f := range change {
 		f(&c)
 	}
-	err := s.Bind(t.Context(), session.Bind{
-		Envelope: envelope("run-1"), ConversationID: conversation, Construction: c,
-		Expected: session.Info{HarnessID: ID, AdapterVersion: Version, ImageDigest: "sha256:x", BootNonce: "n"},
-	}, func() (session.Connector, error) { return s, nil })
+	s := &stand{model: newModel(t), tools: &tools{done: map[string]harness.ToolResult{}}, thread: &thread{}, files: newFiles(), memory: newMemory()}
+	s.model.path = pathOf(c.Model.Wire)
+	var err error
+	s.runtime, err = New(Config{Workspace: workspace}).Initialize(t.Context(), c)
 	must(t, err)
-	t.Cleanup(func() { must(t, s.Shutdown(context.WithoutCancel(t.Context()))) })
+	t.Cleanup(func() { must(t, s.runtime.Cleanup(context.WithoutCancel(t.Context()))) })
 	return s
 }
 
-func envelope(runID string) fence.Envelope {
-	return fence.Envelope{BindingID: "hs_binding", Generation: 1, RunID: runID, IdempotencyKey: "run", Deadline: time.Now().Add(time.Minute)}
-}
-
-// Connect implements session.Connector.
-func (s *stand) Connect(_ fence.Envelope, _ []session.Token, point session.CommitPoint) (harness.Facades, error) {
-	return harness.Facades{
-		Model:  harness.Model{HTTP: s.model.client, BaseURL: s.model.server.URL + "/v1/", Alias: "main"},
-		Tools:  s.tools,
-		Thread: runThread{s.thread, point},
-		Files:  s.files,
-	}, nil
-}
-
-// Close implements session.Connector.
-func (s *stand) Close() { s.model.client.CloseIdleConnections() }
-
-func (s *stand) start(t *testing.T, runID, text string, in ...harness.File) *session.Run {
-	t.Helper()
-	r, err := s.Start(t.Context(), envelope(runID), harness.Turn{RunID: runID, ConversationID: conversation, Message: text, Files: in}, []session.Token{{}})
-	must(t, err)
-	return r
-}
-
-// run runs one turn and gives its events, which were judged a second time.
-func (s *stand) run(t *testing.T, runID, text string, in ...harness.File) events {
-	t.Helper()
-	return read(t, s.start(t, runID, text, in...))
-}
-
-func read(t *testing.T, r *session.Run) events {
-	t.Helper()
-	m := event.NewMachine(r.Envelope().RunID, conversation, event.Bounds{})
-	var out events
-	for {
-		batch, err := r.Next(t.Context())
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		must(t, err)
-		for _, e := range batch {
-			must(t, m.Accept(e))
-		}
-		out = append(out, batch...)
+func pathOf(w harness.Wire) string {
+	switch w {
+	case harness.WireOpenAIResponses:
+		return "/v1/responses"
+	case harness.WireAnthropicMessages:
+		return "/v1/messages"
+	default:
+		return "/v1/chat/completions"
 	}
-	return out
+}
+
+// options sets the adapter's options.
+func options(raw string) func(*harness.Construction) {
+	return func(c *harness.Construction) { c.Options = json.RawMessage(raw) }
+}
+
+func (s *stand) facades(r *testRun) harness.Facades {
+	return harness.Facades{
+		Model:  harness.Model{HTTP: s.model.client, BaseURL: s.model.server.URL + "/v1/", RootURL: s.model.server.URL + "/", Alias: "main"},
+		Tools:  s.tools,
+		Thread: runThread{s.thread, r},
+		Files:  s.files,
+		Memory: s.memory,
+	}
 }
 
 type events []event.Event
@@ -158,171 +135,14 @@ func (e events) wantError(t *testing.T, code fault.Code) event.RunError {
 	return got
 }
 
-// answers is what the model does with one request.
-type answers func(w http.ResponseWriter, r *http.Request)
-
-// model is a Chat Completions endpoint that plays its answers in order.
-type model struct {
-	server *httptest.Server
-	client *http.Client
-
-	mu       sync.Mutex
-	script   []answers
-	requests []request
-}
-
-// request is what the endpoint was asked.
-type request struct {
-	header http.Header
-	raw    string
-	body   struct {
-		Model         string  `json:"model"`
-		Stream        bool    `json:"stream"`
-		Temperature   float64 `json:"temperature"`
-		MaxTokens     int     `json:"max_completion_tokens"`
-		StreamOptions struct {
-			IncludeUsage bool `json:"include_usage"`
-		} `json:"stream_options"`
-		Messages []sent `json:"messages"`
-		Tools    []struct {
-			Function struct {
-				Name       string          `json:"name"`
-				Parameters json.RawMessage `json:"parameters"`
-			} `json:"function"`
-		} `json:"tools"`
-	}
-}
-
-type sent struct {
-	Role       string `json:"role"`
-	Content    string `json:"content"`
-	ToolCallID string `json:"tool_call_id"`
-	ToolCalls  []struct {
-		ID       string `json:"id"`
-		Function struct {
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"function"`
-	} `json:"tool_calls"`
-}
-
-func newModel(t *testing.T) *model {
+// wantInterrupted gives the question that the run ended with.
+func (e events) wantInterrupted(t *testing.T) event.InterruptRequested {
 	t.Helper()
-	m := &model{}
-	m.server = httptest.NewServer(m)
-	m.client = &http.Client{Transport: &http.Transport{}}
-	t.Cleanup(func() {
-		m.client.CloseIdleConnections()
-		m.server.Close()
-	})
-	return m
-}
-
-func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	raw, err := io.ReadAll(r.Body)
-	req := request{header: r.Header.Clone(), raw: string(raw)}
-	if err != nil || json.Unmarshal(raw, &req.body) != nil || r.URL.Path != "/v1/chat/completions" {
-		http.Error(w, "not a request of this wire", http.StatusBadRequest)
-		return
+	asked := of[event.InterruptRequested](e)
+	if _, ok := e.end().(event.RunInterrupted); !ok || len(asked) != 1 {
+		t.Fatalf("the run ended by %#v: %s", e.end(), e.types())
 	}
-	m.mu.Lock()
-	m.requests = append(m.requests, req)
-	next := status(http.StatusTeapot, `{"error":{"message":"the script is over"}}`)
-	if len(m.script) > 0 {
-		next, m.script = m.script[0], m.script[1:]
-	}
-	m.mu.Unlock()
-	next(w, r)
-}
-
-func (m *model) play(a ...answers) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.script = append(m.script, a...)
-}
-
-func (m *model) asked() []request {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.requests
-}
-
-// last messages that the model was sent.
-func (m *model) last(t *testing.T) []sent {
-	t.Helper()
-	asked := m.asked()
-	if len(asked) == 0 {
-		t.Fatal("the model was not asked")
-	}
-	return asked[len(asked)-1].body.Messages
-}
-
-func status(code int, body string, header ...string) answers {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		for i := 0; i+1 < len(header); i += 2 {
-			w.Header().Set(header[i], header[i+1])
-		}
-		w.WriteHeader(code)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-// stream sends chunks, given as the text of their data.
-func stream(chunks ...string) answers {
-	return func(w http.ResponseWriter, _ *http.Request) { write(w, chunks...) }
-}
-
-// breaks sends chunks and resets the connection.
-func breaks(chunks ...string) answers {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		write(w, chunks...)
-		panic(http.ErrAbortHandler)
-	}
-}
-
-func write(w http.ResponseWriter, chunks ...string) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	for _, c := range chunks {
-		_, _ = fmt.Fprintf(w, "data: %s\n\n", c)
-	}
-	_ = http.NewResponseController(w).Flush()
-}
-
-const done = "[DONE]"
-
-func delta(member string) string { return `{"choices":[{"index":0,"delta":{` + member + `}}]}` }
-
-func content(text string) string { return delta(`"content":` + quote(text)) }
-
-func reasoning(text string) string { return delta(`"reasoning_content":` + quote(text)) }
-
-func finish(reason string) string {
-	return `{"choices":[{"index":0,"delta":{},"finish_reason":` + quote(reason) + `}]}`
-}
-
-func tokens(in, out int) string {
-	return fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, in, out, in+out)
-}
-
-func toolDelta(index int, id, name, args string) string {
-	return delta(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%s,"function":{"name":%s,"arguments":%s}}]`, index, quote(id), quote(name), quote(args)))
-}
-
-// answer1 is a whole answer of text.
-func answer1(text string) answers { return stream(content(text), finish("stop"), done) }
-
-// callsTool is a whole answer that calls one tool.
-func callsTool(name, args string) answers {
-	return stream(toolDelta(0, "id-0", name, args), finish("tool_calls"), done)
-}
-
-func quote(s string) string {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
+	return asked[0]
 }
 
 // tools is a broker: a call happens once for its id.
@@ -365,59 +185,19 @@ func (b *tools) called() []harness.ToolCall {
 	return b.calls
 }
 
-// thread is the state of one thread.
-type thread struct {
+// files are contents by handle, and what was written.
+type files struct {
 	mu      sync.Mutex
-	head    harness.Head
-	loadErr error
-	// commitErr is what the next commits answer.
-	commitErr error
+	content map[string]string
+	written map[string]string
 }
 
-func (t *thread) payload() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.head.Payload)
+func newFiles() *files {
+	return &files{content: map[string]string{}, written: map[string]string{}}
 }
 
-type runThread struct {
-	*thread
-	point session.CommitPoint
-}
-
-func (t runThread) Load(_ context.Context, c harness.Codec) (harness.Head, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c != codec() {
-		return harness.Head{}, fault.New(fault.WorkerMismatch, "test")
-	}
-	return t.head, t.loadErr
-}
-
-func (t runThread) Commit(ctx context.Context, c harness.Codec, revision uint64, payload []byte) error {
-	if _, err := t.point.Cover(); err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case ctx.Err() != nil:
-		return fault.From(ctx.Err(), "test")
-	case t.commitErr != nil:
-		return t.commitErr
-	case c != codec() || revision != t.head.Revision:
-		return fault.New(fault.RevisionConflict, "test")
-	}
-	t.head = harness.Head{Revision: revision + 1, Payload: payload}
-	t.point.Committed()
-	return nil
-}
-
-// files are contents by handle.
-type files map[string]string
-
-func (f files) Read(_ context.Context, file harness.File, maxBytes int) ([]byte, error) {
-	data, ok := f[file.Handle]
+func (f *files) Read(_ context.Context, file harness.File, maxBytes int) ([]byte, error) {
+	data, ok := f.content[file.Handle]
 	switch {
 	case !ok:
 		return nil, fault.New(fault.NotFound, "test")
@@ -427,17 +207,49 @@ func (f files) Read(_ context.Context, file harness.File, maxBytes int) ([]byte,
 	return []byte(data), nil
 }
 
+func (f *files) Write(_ context.Context, u harness.Upload, name, mimeType string, content []byte) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, again := f.written[u.Handle]; again {
+		return "", fault.New(fault.HandleInvalid, "test")
+	}
+	f.written[u.Handle] = name + "|" + mimeType + "|" + string(content)
+	return "obj-" + u.Handle, nil
+}
+
+// memory are records by scope and key.
+type memory struct {
+	mu      sync.Mutex
+	records map[string]harness.MemoryRecord
+}
+
+func newMemory() *memory { return &memory{records: map[string]harness.MemoryRecord{}} }
+
+func (m *memory) Get(_ context.Context, scope harness.MemoryScope, key string) (harness.MemoryRecord, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.records[string(scope)+"/"+key]
+	if !ok {
+		return r, fault.New(fault.NotFound, "test")
+	}
+	return r, nil
+}
+
+func (m *memory) Put(_ context.Context, _ string, scope harness.MemoryScope, key string, r harness.MemoryRecord) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := string(scope) + "/" + key
+	if m.records[at].Revision != r.Revision {
+		return 0, fault.New(fault.MemoryRevisionConflict, "test")
+	}
+	r.Revision++
+	m.records[at] = r
+	return r.Revision, nil
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (runThread) Interrupt(context.Context, harness.Codec, uint64, []byte) error {
-	return fault.New(fault.NotImplemented, "test")
-}
-
-func (files) Write(context.Context, harness.Upload, string, string, []byte) (string, error) {
-	return "", fault.New(fault.NotImplemented, "test")
 }

@@ -69,7 +69,7 @@ func TestModelIsAway(t *testing.T) {
 	s := newStand(t)
 	s.model.server.Close()
 	e := s.run(t, "run-1", "hi").wantError(t, fault.ModelUnavailable)
-	if !e.Retryable || e.SideEffectStatus != event.SideEffectsNone {
+	if !e.Retryable {
 		t.Errorf("%+v", e)
 	}
 }
@@ -100,11 +100,10 @@ func TestCancelInAnAnswer(t *testing.T) {
 	})
 	r := s.start(t, "run-1", "hi")
 	<-said
-	s.Cancel("run-1", event.CancelledByClient)
-	got := read(t, r)
+	r.cancel()
+	got := r.read()
 	<-closed
-	want := event.RunCancelled{Reason: event.CancelledByClient, SideEffectStatus: event.SideEffectsNone}
-	if got.end() != want || s.thread.head.Revision != 0 {
+	if end, ok := got.end().(event.RunCancelled); !ok || end.Reason != event.CancelledByClient || s.thread.head.Revision != 0 {
 		t.Errorf("the run ended by %#v, revision %d", got.end(), s.thread.head.Revision)
 	}
 }

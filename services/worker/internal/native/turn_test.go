@@ -1,7 +1,6 @@
 package native
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -45,25 +44,6 @@ func TestTurn(t *testing.T) {
 	}
 	if auth := req.header.Get("Authorization"); auth != "" {
 		t.Errorf("the adapter sends a credential of its own: %q", auth)
-	}
-}
-
-// The environment of a worker changes nothing about its model calls.
-func TestEnvironmentIsNotRead(t *testing.T) {
-	for name, value := range map[string]string{
-		"OPENAI_API_KEY": "sk-from-the-environment", "OPENAI_BASE_URL": "http://127.0.0.1:1/", "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "proj-1",
-	} {
-		t.Setenv(name, value)
-	}
-	s := newStand(t)
-	s.model.play(answer1("ok"))
-	s.run(t, "run-1", "hi").wantFinished(t, "stop")
-	for name, values := range s.model.asked()[0].header {
-		for _, v := range values {
-			if strings.Contains(v, "environment") || v == "org-1" || v == "proj-1" {
-				t.Errorf("%s: %s", name, v)
-			}
-		}
 	}
 }
 
@@ -128,13 +108,12 @@ func TestThreadFails(t *testing.T) {
 		asked  int
 	}{
 		"cannot be loaded":        {&thread{loadErr: fault.New(fault.PersistenceFailed, "test")}, fault.PersistenceFailed, 0},
-		"is damaged":              {&thread{head: harness.Head{Revision: 1, Payload: []byte(`{"messages":[{"role":"boss"}]}`)}}, fault.PersistenceFailed, 0},
+		"is damaged":              {&thread{head: harness.Head{Revision: 1, Payload: []byte(`{"conversation":{"messages":[{"role":"boss","parts":[]}]}}`)}}, fault.PersistenceFailed, 0},
 		"has moved":               {&thread{commitErr: fault.New(fault.RevisionConflict, "test")}, fault.RevisionConflict, 1},
 		"is of a replaced lease":  {&thread{commitErr: fault.New(fault.StaleLease, "test")}, fault.StaleLease, 1},
 		"nobody knows whether":    {&thread{commitErr: fault.New(fault.ThreadDurabilityUncertain, "test")}, fault.ThreadDurabilityUncertain, 1},
 		"is of another harness":   {&thread{loadErr: fault.New(fault.WorkerMismatch, "test")}, fault.WorkerMismatch, 0},
-		"is larger than it may":   {&thread{head: harness.Head{Revision: 1, Payload: largeState()}}, fault.StateTooLarge, 0},
-		"is of a future revision": {&thread{head: harness.Head{Revision: 1, Payload: []byte(`{"messages":[],"summary":"x"}`)}}, fault.PersistenceFailed, 0},
+		"is of a future revision": {&thread{head: harness.Head{Revision: 1, Payload: []byte(`{"conversation":{"messages":[]},"summary":"x"}`)}}, fault.PersistenceFailed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStand(t)
@@ -146,10 +125,6 @@ func TestThreadFails(t *testing.T) {
 			}
 		})
 	}
-}
-
-func largeState() []byte {
-	return []byte(`{"messages":[{"role":"user","text":"` + strings.Repeat("x", 1<<20) + `"}]}`)
 }
 
 func TestLimits(t *testing.T) {
@@ -203,8 +178,8 @@ func TestLimits(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	s := newStand(t)
-	s.files["h-1"] = "line one\x1b[2J"
-	s.files["h-2"] = `{"a":1}`
+	s.files.content["h-1"] = "line one\x1b[2J"
+	s.files.content["h-2"] = `{"a":1}`
 	s.model.play(answer1("ok"))
 	got := s.run(t, "run-1", "look",
 		harness.File{Handle: "h-1", DisplayName: "a \"b\".txt", MIMEType: "text/plain", Size: 8},
@@ -216,7 +191,7 @@ func TestFiles(t *testing.T) {
 	text := last[len(last)-1].Content
 	for _, want := range []string{
 		"look\n\n[File \"a \\\"b\\\".txt\"]\nline one\ufffd[2J", "[File \"b.json\"]\n{\"a\":1}",
-		"[File \"c.png\" of type image/png, 5 bytes: no text]", "[File \"d.txt\" of type text/plain, 131073 bytes: too large to be shown]",
+		"[File \"c.png\" of type image/png, 5 bytes: cannot be shown to this model]", "[File \"d.txt\" of type text/plain, 131073 bytes: is too large to be shown]",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the message lacks %q: %q", want, text)
@@ -239,7 +214,7 @@ func TestFilesFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStand(t)
 			if c.content != "" {
-				s.files["h"] = c.content
+				s.files.content["h"] = c.content
 			}
 			s.run(t, "run-1", "look", harness.File{Handle: "h", MIMEType: "text/plain", Size: 3}).wantError(t, c.code)
 			if len(s.model.asked()) != 0 {
@@ -254,7 +229,7 @@ func TestFilesTogether(t *testing.T) {
 	s := newStand(t)
 	var in []harness.File
 	for _, h := range []string{"a", "b", "c"} {
-		s.files[h] = strings.Repeat(h, maxFileText)
+		s.files.content[h] = strings.Repeat(h, maxFileText)
 		in = append(in, harness.File{Handle: h, MIMEType: "text/plain", Size: maxFileText})
 	}
 	s.model.play(answer1("ok"))
@@ -262,27 +237,5 @@ func TestFilesTogether(t *testing.T) {
 	got.wantFinished(t, "stop")
 	if n := len(of[event.Warning](got)); n != 1 {
 		t.Errorf("%d warnings", n)
-	}
-}
-
-func TestOptions(t *testing.T) {
-	for raw, ok := range map[string]bool{
-		``: true, `{}`: true, `{"temperature":0}`: true, `{"temperature":2}`: true, `{"parallel_tool_calls":16}`: true,
-		`{"temperature":2.1}`: false, `{"temperature":-1}`: false, `{"parallel_tool_calls":0}`: false, `{"parallel_tool_calls":17}`: false,
-		`{"top_p":1}`: false, `[]`: false, `{"temperature":1,"temperature":2}`: false, `{"Temperature":1}`: false, `{"temperature":"1"}`: false, `{`: false,
-	} {
-		_, err := New().Initialize(t.Context(), harness.Construction{Options: json.RawMessage(raw)})
-		if (err == nil) != ok || err != nil && !fault.Is(err, fault.HarnessOptionsInvalid) {
-			t.Errorf("%s: %v", raw, err)
-		}
-	}
-	if !json.Valid(New().Descriptor().OptionsSchema) {
-		t.Error("the schema of the options is not JSON")
-	}
-	for _, schema := range []string{``, `[]`, `null`, `{`} {
-		_, err := New().Initialize(t.Context(), harness.Construction{Tools: []harness.Tool{{InputSchema: json.RawMessage(schema)}}})
-		if !fault.Is(err, fault.InvalidRequest) {
-			t.Errorf("schema %q: %v", schema, err)
-		}
 	}
 }

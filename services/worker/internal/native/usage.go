@@ -2,63 +2,43 @@ package native
 
 import (
 	"context"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/packages/respjson"
+	"sync"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/services/worker/internal/native/model"
 )
 
-// usage of tokens. What no model has told stays unknown.
-type usage struct {
-	input, output, cached *uint64
+// tally is what all answers of a run have used together.
+type tally struct {
+	mu      sync.Mutex
+	answers int
+	sum     model.Usage
 }
 
-// usageOf is what one chunk tells, for the whole answer so far.
-func usageOf(u openai.CompletionUsage) usage {
-	return usage{
-		input:  told(u.JSON.PromptTokens, u.PromptTokens),
-		output: told(u.JSON.CompletionTokens, u.CompletionTokens),
-		cached: told(u.PromptTokensDetails.JSON.CachedTokens, u.PromptTokensDetails.CachedTokens),
+func (t *tally) add(u model.Usage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers++
+	if t.answers == 1 {
+		t.sum = u
+		return
 	}
+	t.sum = t.sum.Plus(u)
 }
 
-// told is a count that is there and that an event may have.
-func told(field respjson.Field, n int64) *uint64 {
-	if !field.Valid() || n < 0 || n > event.MaxInteger {
+func (t *tally) total() model.Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sum
+}
+
+// tellUsage tells what the run has used so far, if anything is known.
+func (r *run) tellUsage(ctx context.Context, final bool) error {
+	u := r.used.total()
+	if u == (model.Usage{}) {
 		return nil
 	}
-	u := uint64(n)
-	return &u
-}
-
-// add counts a further answer.
-func (u *usage) add(more usage) {
-	u.input, u.output, u.cached = sum(u.input, more.input), sum(u.output, more.output), sum(u.cached, more.cached)
-}
-
-func sum(a, b *uint64) *uint64 {
-	if a == nil || b == nil {
-		return either(a, b)
-	}
-	n := min(*a+*b, event.MaxInteger)
-	return &n
-}
-
-func either(a, b *uint64) *uint64 {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
-// emitUsage tells what the run has used so far, if anything is known.
-func (t *turn) emitUsage(ctx context.Context, final bool) error {
-	u := t.usage
-	if u == (usage{}) {
-		return nil
-	}
-	return t.emit.Emit(ctx, event.Draft{Data: event.UsageUpdated{
-		InputTokens: u.input, OutputTokens: u.output, CachedInputTokens: u.cached, Final: final,
+	return r.emit.Emit(ctx, event.Draft{Data: event.UsageUpdated{
+		InputTokens: u.Input, OutputTokens: u.Output, CachedInputTokens: u.Cached, Final: final,
 	}})
 }

@@ -1,0 +1,185 @@
+package acp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/strictjson"
+)
+
+// follow gives the events that are due for a call. must is a call that has to be
+// started now, whatever is known of it.
+func (p *projector) follow(c *call, must bool) []event.Draft {
+	over := rank(c.status) == rank(statusDone)
+	if c.ended || c.muted {
+		return nil
+	}
+	if c.id == "" {
+		if c.tool == nil {
+			c.tool = p.tools.find(c)
+		}
+		if c.tool != nil && !must {
+			return p.suppressed(c, over)
+		}
+		// Agents tell of a call piece by piece. It is started once there is something
+		// to show, or nothing more to wait for.
+		ready := c.named() && (len(c.input) > 0 && !emptyInput(c.input) || rank(c.status) >= rank(statusRuns))
+		if !ready && !over && !must {
+			return nil
+		}
+		out := p.start(c)
+		if c.tool == nil {
+			out = append(out, p.finished(c, over)...)
+		}
+		return out
+	}
+	if c.tool != nil {
+		return nil // the broker's answer ends it
+	}
+	return append(p.arguments(c), p.finished(c, over)...)
+}
+
+// suppressed is a call of an offered tool: its events come from the broker's
+// answer. One that the agent reports as ended and that never came to the worker
+// is told as what it was: something that the agent did by itself.
+func (p *projector) suppressed(c *call, over bool) []event.Draft {
+	if !over {
+		return nil
+	}
+	id := c.tool.ID
+	if p.reported[id]++; p.reported[id] <= p.brokered[id] {
+		c.ended = true
+		return nil
+	}
+	p.reported[id]--
+	c.name, c.tool = c.tool.OfferedName, nil
+	return append(p.start(c), p.finished(c, true)...)
+}
+
+// start opens a call, unless it is one that a person has approved before: that
+// counts as started.
+func (p *projector) start(c *call) []event.Draft {
+	c.toolID = c.ownName()
+	if c.tool != nil {
+		c.toolID = c.tool.ID
+	}
+	args, _ := c.shown()
+	if g := p.grantFor(c.toolID, args); g != nil && c.tool == nil {
+		g.used, c.id, c.granted, c.streamed = true, g.callID, true, true
+		return p.closeTexts()
+	}
+	if p.openOwn() >= maxOpenOwn {
+		c.muted = true
+		return p.warn("tool_calls_not_shown", "The agent has more tool calls open than can be shown. Some are left out.")
+	}
+	p.numbered++
+	c.id = fmt.Sprintf("call-%s-a%d", p.tag, p.numbered)
+	c.streamed = args != event.EmptyObject
+	return append(p.closeTexts(), event.Draft{Data: event.ToolStarted{ToolCallID: c.id, ToolName: c.toolID, Arguments: args}})
+}
+
+func (p *projector) openOwn() (n int) {
+	for _, c := range p.order {
+		if c.id != "" && !c.ended {
+			n++
+		}
+	}
+	return n
+}
+
+// arguments that became known after the start follow once.
+func (p *projector) arguments(c *call) []event.Draft {
+	args, ok := c.shown()
+	if c.streamed || !ok || args == event.EmptyObject {
+		return nil
+	}
+	c.streamed = true
+	var out []event.Draft
+	for rest := string(args); rest != ""; {
+		piece := event.Truncate(rest, event.MaxDeltaBytes)
+		out = append(out, event.Draft{Data: event.ToolArgumentsDelta{ToolCallID: c.id, Delta: piece}})
+		rest = rest[len(piece):]
+	}
+	return out
+}
+
+// finished ends a call that is over. Of one that failed the agent's words are not
+// repeated: they may be anything that a program wrote.
+func (p *projector) finished(c *call, over bool) []event.Draft {
+	if !over || c.ended || c.id == "" {
+		return nil
+	}
+	c.ended = true
+	if c.status == statusFailed {
+		return []event.Draft{{Data: event.ToolError{
+			ToolCallID: c.id, Code: "tool_failed", Message: "The agent's own tool has failed, or could not be run.",
+		}}}
+	}
+	return []event.Draft{{Data: event.ToolFinished{ToolCallID: c.id, Result: c.result()}}}
+}
+
+func (c *call) result() event.Value {
+	if c.output == "" && len(c.outputJSON) > 0 {
+		v, _ := event.ProjectJSON(c.outputJSON, event.MaxResultBytes)
+		return v
+	}
+	v, _ := event.ProjectText(c.output, event.MaxResultBytes)
+	return v
+}
+
+// shown are the arguments as an event can have them, and whether they are all
+// there is. Where an agent tells none, its title is what is known.
+func (c *call) shown() (event.Object, bool) {
+	input := c.input
+	if c.tool != nil {
+		input = c.arguments()
+	}
+	if len(input) > 0 && !emptyInput(input) {
+		return objectOf(input, maxShownArguments)
+	}
+	if c.tool != nil || c.title == "" || c.title == c.name {
+		return event.EmptyObject, c.tool != nil && len(c.input) > 0
+	}
+	title, err := json.Marshal(map[string]string{"title": c.title})
+	if err != nil { // a string always marshals
+		return event.EmptyObject, false
+	}
+	return event.Object(title), true
+}
+
+// objectOf gives arguments as one compact JSON object that an event can have and
+// that a person can decide on, or false.
+func objectOf(raw json.RawMessage, most int) (event.Object, bool) {
+	var compact bytes.Buffer
+	if json.Compact(&compact, raw) != nil || !strings.HasPrefix(compact.String(), "{") {
+		return event.EmptyObject, false
+	}
+	o := strictjson.Options{MaxBytes: most, MaxDepth: event.MaxArgumentsDepth}
+	if strictjson.Check(compact.Bytes(), o) != nil {
+		return event.EmptyObject, false
+	}
+	return event.Object(compact.String()), true
+}
+
+// sameJSON compares two JSON texts by what they say: the order of keys and space
+// count for nothing, digits for everything.
+func sameJSON(a, b string) bool {
+	va, oka := exact(a)
+	vb, okb := exact(b)
+	return oka && okb && reflect.DeepEqual(va, vb)
+}
+
+func exact(s string) (v any, ok bool) {
+	d := json.NewDecoder(strings.NewReader(s))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return nil, false
+	}
+	_, err := d.Token()
+	return v, err == io.EOF
+}

@@ -1,0 +1,229 @@
+package acp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path"
+	"sync"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/hosted"
+	"cofferdam.dev/services/worker/internal/loopback"
+)
+
+// runtime is the agent of one binding. Between two runs no process of it is there,
+// but for one that was stopped while it asks.
+type runtime struct {
+	cfg          Config
+	construction harness.Construction
+	tools        catalogue
+
+	// operation is held by the one run, or by Cleanup.
+	operation sync.Mutex
+	endpoints *loopback.Server
+	// pristine is a world in which nothing has run. at is the revision that the home
+	// holds; it means nothing while dirty.
+	pristine, dirty bool
+	at              uint64
+	held            *held
+}
+
+// held is an agent that was stopped with its questions open.
+type held struct {
+	program   *program
+	projector *projector
+	asks      []*ask
+	interrupt string
+	revision  uint64
+	made      int64
+}
+
+// Stream runs one turn.
+func (r *runtime) Stream(ctx context.Context, in harness.Turn, f harness.Facades, emit harness.Emitter) (harness.Result, error) {
+	r.operation.Lock()
+	defer r.operation.Unlock()
+	if err := r.drop(ctx); err != nil {
+		return harness.Result{}, err
+	}
+	t := r.newTurn(ctx, in.RunID, f, emit)
+	return r.fresh(ctx, t, func(ctx context.Context, p *program, first bool) ([]block, error) {
+		return t.blocks(ctx, p, in, first)
+	})
+}
+
+// fresh runs a turn in a new program, on the session of the head.
+func (r *runtime) fresh(ctx context.Context, t *turn, prompt func(context.Context, *program, bool) ([]block, error)) (harness.Result, error) {
+	head, err := t.facades.Thread.Load(ctx, codec(&r.cfg.Preset))
+	if err != nil {
+		return harness.Result{}, err
+	}
+	t.revision = head.Revision
+	var state snapshot
+	if head.Revision > 0 {
+		if state, err = decodeSnapshot(head.Payload); err != nil {
+			return harness.Result{}, err
+		}
+	}
+	if err := r.open(ctx, t); err != nil {
+		return harness.Result{}, err
+	}
+	defer t.run.Close()
+	if err := r.restore(ctx, head.Revision, state); err != nil {
+		return harness.Result{}, err
+	}
+	r.dirty = true
+	p, err := r.start(ctx, t, state)
+	if err != nil {
+		return harness.Result{}, err
+	}
+	blocks, err := prompt(ctx, p, head.Revision == 0)
+	if err != nil {
+		return harness.Result{}, errors.Join(err, t.quit(ctx))
+	}
+	t.begin(ctx, blocks)
+	return t.drive(ctx)
+}
+
+// open opens the endpoints to a run.
+func (r *runtime) open(ctx context.Context, t *turn) error {
+	if r.endpoints == nil {
+		s, err := loopback.New(ctx, loopback.Config{Tools: r.construction.Tools, Logger: r.cfg.Logger})
+		if err != nil {
+			return fault.From(err, "acp.open")
+		}
+		r.endpoints = s
+	}
+	run, err := r.endpoints.Begin(ctx, loopback.RunConfig{
+		Tag: t.tag, Model: t.facades.Model, Tools: t.facades.Tools, Limits: r.construction.Limits,
+		Emit: brokerEvents{t}, Gate: t, ModelCallEnded: t.modelCallEnded,
+	})
+	t.run = run
+	return err
+}
+
+// homeResetter is a world that can empty the home alone.
+type homeResetter interface {
+	ResetHome(ctx context.Context) error
+}
+
+// restore brings the home to what a head holds.
+func (r *runtime) restore(ctx context.Context, revision uint64, s snapshot) error {
+	if !r.dirty && !r.pristine && r.at == revision {
+		return nil
+	}
+	prepare := r.reset
+	if r.pristine {
+		prepare = r.materialize
+	}
+	if err := prepare(ctx); err != nil {
+		return err
+	}
+	r.pristine = false
+	if revision == 0 {
+		return nil
+	}
+	return r.cfg.World.Restore(ctx, bytes.NewReader(s.archive))
+}
+
+// reset empties the home of what a run left there that was not committed.
+func (r *runtime) reset(ctx context.Context) error {
+	if w, ok := r.cfg.World.(homeResetter); ok {
+		return w.ResetHome(ctx)
+	}
+	if err := r.cfg.World.Reset(ctx); err != nil {
+		return err
+	}
+	return r.materialize(ctx)
+}
+
+// materialize copies the manifests into the world, where the agent can read them.
+func (r *runtime) materialize(ctx context.Context) error {
+	const op = "acp.materialize"
+	if r.cfg.Workspace == "" || len(r.construction.Manifest) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(r.cfg.Workspace)
+	if err != nil {
+		return fault.Wrap(err, fault.SandboxNotReady, op)
+	}
+	defer func() { _ = root.Close() }() // only read
+	for _, m := range r.construction.Manifest {
+		content, err := root.ReadFile(m.Path)
+		if err != nil {
+			return fault.Wrap(err, fault.SandboxNotReady, op)
+		}
+		f := hosted.File{Path: path.Join(hosted.Workspace, m.Path), ReadOnly: true}
+		if err := r.cfg.World.WriteFile(ctx, f, bytes.NewReader(content)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// archive is the thread state of a world in which nothing runs.
+func (r *runtime) archive(ctx context.Context, h header) ([]byte, error) {
+	most := r.construction.Limits.StateBytes
+	if most <= 0 {
+		most = defaultState
+	}
+	b := bounded{room: max(most-maxHeader, 0)}
+	paths := hosted.Paths{Include: r.cfg.Preset.State.Include, Exclude: r.cfg.Preset.State.Exclude}
+	if err := r.cfg.World.Archive(ctx, paths, b.room, &b); err != nil {
+		return nil, fault.From(err, "acp.archive")
+	}
+	return snapshot{header: h, archive: b.Bytes()}.encode()
+}
+
+// drop ends an agent that waits for an answer which will not come.
+func (r *runtime) drop(ctx context.Context) error {
+	if r.held == nil {
+		return nil
+	}
+	p := r.held.program
+	r.held, r.dirty = nil, true
+	return p.stop(ctx, false)
+}
+
+// Cleanup ends the agent and the endpoints.
+func (r *runtime) Cleanup(ctx context.Context) error {
+	r.operation.Lock()
+	defer r.operation.Unlock()
+	err := r.drop(ctx)
+	if r.endpoints != nil {
+		r.endpoints.Close()
+		r.endpoints = nil
+	}
+	return errors.Join(err, r.cfg.World.KillAll(ctx, 0))
+}
+
+// tagOf makes ids differ between the runs of a conversation.
+func tagOf(runID string) string {
+	sum := sha256.Sum256([]byte(runID))
+	return hex.EncodeToString(sum[:6])
+}
+
+// brokerEvents takes the events of brokered calls. A message that is open ends
+// before a call begins.
+type brokerEvents struct{ t *turn }
+
+// Emit implements harness.Emitter.
+func (b brokerEvents) Emit(_ context.Context, d event.Draft) error {
+	return b.t.project(func(p *projector) ([]event.Draft, error) {
+		switch d := d.Data.(type) {
+		case event.ToolStarted:
+			p.underway = append(p.underway, d.ToolCallID)
+			return append(p.closeTexts(), event.Draft{Data: d}), nil
+		case event.ToolFinished:
+			p.ended(d.ToolCallID)
+		case event.ToolError:
+			p.ended(d.ToolCallID)
+		}
+		return []event.Draft{d}, nil
+	})
+}

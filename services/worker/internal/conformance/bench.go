@@ -1,0 +1,202 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/conformance/internal/rpc/brokers"
+	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
+	"cofferdam.dev/services/worker/internal/harness"
+	workerrpc "cofferdam.dev/services/worker/internal/rpc"
+	"cofferdam.dev/services/worker/internal/session"
+)
+
+const (
+	conversation = "conversation-1"
+	imageDigest  = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	modelAlias   = "main"
+	// patience is how long anything may take that is not made to wait.
+	patience = 30 * time.Second
+)
+
+// bench is what stands around the workers of one fixture: it is their control
+// plane.
+type bench struct {
+	*testing.T
+
+	setup   Setup
+	wireOf  func(*rpctest.Client) workerclient.Client
+	stand   *rpctest.Stand
+	brokers *brokers.Brokers
+	logs    *logs
+	// started says that the Stand's first run was used.
+	started bool
+	runs    int
+}
+
+func newBench(t *testing.T, s Setup, wireOf func(*rpctest.Client) workerclient.Client) *bench {
+	t.Helper()
+	b := &bench{T: t, setup: s, wireOf: wireOf, stand: rpctest.NewStand(t), logs: &logs{}}
+	b.brokers = brokers.New(t, b.stand)
+	return b
+}
+
+// worker is one worker, served over mutual TLS.
+type worker struct {
+	bench   *bench
+	session *session.Session
+	expect  session.Info
+	url     string
+	bound   bool
+	// by is the id of the capability that bound it.
+	by string
+}
+
+// worker makes a fresh one.
+func (b *bench) worker() *worker {
+	b.Helper()
+	logger := slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	adapter := b.setup.New(b.T, logger)
+	w := &worker{bench: b, expect: session.Info{
+		HarnessID: adapter.Descriptor().ID, AdapterVersion: adapter.Descriptor().AdapterVersion, ImageDigest: imageDigest, BootNonce: "nonce-" + rand.Text(),
+	}}
+	w.session = session.New(session.Config{
+		Adapter: adapter, ImageDigest: imageDigest, BootNonce: w.expect.BootNonce, Logger: logger, Workspace: b.TempDir(),
+	})
+	cfg := b.stand.RPC()
+	cfg.Guard = fence.NewGuard(w.session, time.Now)
+	source := b.stand.Source(b.T, rpctest.SandboxID())
+	h, err := workerrpc.Handler(cfg, workerrpc.New(w.session, source, b.stand.Telemetry), rpctest.ServiceID("controlplane"), source.ID())
+	b.must(err)
+	w.url = b.stand.Serve(b.T, rpctest.Service{
+		Handler: h, ID: rpctest.SandboxID(), Allow: identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))},
+	})
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), patience)
+		defer cancel()
+		b.must(w.session.Shutdown(ctx))
+	})
+	return w
+}
+
+// client speaks to the worker with a capability for the run of an envelope.
+func (w *worker) client(e fence.Envelope) (client workerclient.Client, jti string) {
+	b := w.bench
+	b.Helper()
+	c := b.stand.Dial(b.T, w.url, rpctest.SandboxID(), rpctest.ServiceID("controlplane"))
+	jti = "jti-" + rand.Text()
+	c.Token = b.stand.Minter.Mint(capability.Claims{
+		ID: jti, Audience: capability.HarnessWorker, Subject: rpctest.SandboxID(),
+		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
+	})
+	return b.wireOf(c), jti
+}
+
+// tokens of a run, for every broker.
+func (b *bench) tokens(e fence.Envelope) []session.Token {
+	var out []session.Token
+	for _, a := range []capability.Audience{capability.ToolBroker, capability.ThreadState, capability.Memory, capability.ModelProxy} {
+		c := capability.Claims{
+			Audience: a, Subject: rpctest.SandboxID(), BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
+		}
+		switch a {
+		case capability.ToolBroker:
+			c.Tools = brokers.IDs()
+		case capability.Memory:
+			c.MemoryScopes = []string{string(harness.MemoryUser)}
+		case capability.ModelProxy:
+			c.ModelAlias = modelAlias
+		case capability.HarnessWorker, capability.ThreadState, capability.FileBroker:
+		}
+		out = append(out, session.Token{Audience: string(a), Token: b.stand.Minter.Mint(c)})
+	}
+	return out
+}
+
+// bindRequest is the right one for the run of an envelope.
+func (w *worker) bindRequest(e fence.Envelope, pending *session.Interrupt) workerclient.Bind {
+	b := w.bench
+	return workerclient.Bind{
+		Envelope: e, ConversationID: conversation, Expected: w.expect, Brokers: b.brokers.Endpoint(), Tokens: b.tokens(e), Pending: pending,
+		Grace: 5 * time.Second,
+		Construction: harness.Construction{
+			AgentID: "agent-1", AgentName: "Agent", Options: b.setup.Options, Prompt: "You are tested.",
+			Model:      harness.ModelConfig{Alias: modelAlias, Wire: b.setup.Wire},
+			Tools:      brokers.Tools(),
+			Interrupts: harness.InterruptPolicy{FormInput: true, ToolApproval: true}, MemoryScopes: []harness.MemoryScope{harness.MemoryUser},
+			Limits: harness.Limits{ModelCalls: 16, ToolCalls: 16, StateBytes: 512 << 10},
+		},
+	}
+}
+
+// bind binds the worker to the run of an envelope, once.
+func (w *worker) bind(e fence.Envelope, pending *session.Interrupt) {
+	w.bench.Helper()
+	if w.bound {
+		return
+	}
+	c, jti := w.client(e)
+	ctx, cancel := context.WithTimeout(w.bench.Context(), patience)
+	defer cancel()
+	w.bench.must(c.Bind(ctx, w.bindRequest(e, pending)))
+	w.bound, w.by = true, jti
+}
+
+// nextRun commits the next run, as a control plane does before it sends it.
+func (b *bench) nextRun() fence.Envelope {
+	b.Helper()
+	if b.started {
+		b.runs++
+		b.stand.StartRun(b.T, fmt.Sprintf("run_%d", b.runs+1))
+	}
+	b.started = true
+	e := b.stand.Envelope()
+	e.IdempotencyKey = "run"
+	return e
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) wantCode(err error, want fault.Code) {
+	b.Helper()
+	if fault.CodeOf(err) != want {
+		b.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// logs is what a worker logs.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) has(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), s)
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,140 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/conformance/internal/rpc/brokers"
+)
+
+// The tools of the suite, for setups.
+const (
+	echo     = brokers.Echo
+	slow     = brokers.Slow
+	failTool = brokers.Fail
+	down     = brokers.Down
+	denied   = brokers.Denied
+	write    = brokers.Write
+)
+
+// calls are fixtures of tool calls.
+func calls() []fixture {
+	return []fixture{
+		{name: "tool call", keys: []string{"tool.mcp"}, run: (*bench).toolCall},
+		{name: "parallel calls", run: (*bench).parallel},
+		{name: "failing tool", run: (*bench).failing},
+		{name: "denied tool", run: (*bench).deniedTool},
+		{name: "unavailable tool", keys: []string{"tool.partial_availability"}, run: (*bench).unavailable},
+		{name: "lost answer of a tool", run: (*bench).lostAnswer},
+		{name: "subagent", keys: []string{"subagents"}, optional: true, run: (*bench).subagent},
+	}
+}
+
+// acted are the calls that tools saw, without their ids.
+func (b *bench) acted() []string {
+	var out []string
+	for _, a := range b.brokers.Acted() {
+		_, call, _ := strings.Cut(a, " ")
+		out = append(out, call)
+	}
+	return out
+}
+
+func (b *bench) wantActed(want ...string) {
+	b.Helper()
+	got := b.acted()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		b.Errorf("the tools saw %q, want %q", got, want)
+	}
+}
+
+func (b *bench) toolCall() {
+	got := b.worker().turn(Intent{Calls: []Call{{echo, `{"text":"hi"}`}}, Then: "That was it."})
+	b.wantFinished(got)
+	b.wantActed(echo + ` {"text":"hi"}`)
+	b.wantText(got, "echo of", "That was it.")
+	started, finished := of[event.ToolStarted](got), of[event.ToolFinished](got)
+	if len(started) != 1 || len(finished) != 1 || started[0].ToolName != echo || started[0].ToolCallID != finished[0].ToolCallID {
+		b.Errorf("events: %s", got.types())
+	}
+	if !strings.HasPrefix(b.brokers.Acted()[0], started[0].ToolCallID+" ") {
+		b.Errorf("the event names the call %s, the broker %s", started[0].ToolCallID, b.brokers.Acted()[0])
+	}
+}
+
+func (b *bench) parallel() {
+	var i Intent
+	var want []string
+	for n := range 3 {
+		args := fmt.Sprintf(`{"text":"%d"}`, n)
+		i.Calls = append(i.Calls, Call{echo, args})
+		want = append(want, echo+" "+args)
+	}
+	i.Then = "All done."
+	got := b.worker().turn(i)
+	b.wantFinished(got)
+	b.wantActed(want...)
+	b.wantText(got, "All done.")
+	if len(of[event.ToolStarted](got)) != 3 || len(of[event.ToolFinished](got)) != 3 {
+		b.Errorf("events: %s", got.types())
+	}
+}
+
+// failing: that a tool failed is for the model, and no end of the run.
+func (b *bench) failing() {
+	got := b.worker().turn(Intent{Calls: []Call{{failTool, `{}`}}, Then: "I went on."})
+	b.wantFinished(got)
+	b.wantText(got, "it did not work", "I went on.")
+	if len(of[event.ToolStarted](got)) != 1 || len(of[event.ToolFinished](got))+len(of[event.ToolError](got)) != 1 {
+		b.Errorf("events: %s", got.types())
+	}
+}
+
+func (b *bench) deniedTool()  { b.refused(denied, fault.ToolDenied) }
+func (b *bench) unavailable() { b.refused(down, fault.ToolUnavailable) }
+
+func (b *bench) refused(tool string, code fault.Code) {
+	b.Helper()
+	got := b.worker().turn(Intent{Calls: []Call{{tool, `{}`}, {echo, `{"text":"hi"}`}}, Then: "I went on."})
+	b.wantFinished(got)
+	b.wantText(got, "I went on.")
+	b.wantActed(echo + ` {"text":"hi"}`)
+	if errs := of[event.ToolError](got); len(errs) != 1 || errs[0].Code != string(code) || errs[0].Message != code.Message() {
+		b.Errorf("the call ended as %+v", errs)
+	}
+}
+
+// lostAnswer: a call whose answer is lost happens once.
+func (b *bench) lostAnswer() {
+	left := 1
+	b.brokers.Lose(func(procedure string) bool {
+		if procedure == "CallTool" && left > 0 {
+			left--
+			return true
+		}
+		return false
+	})
+	got := b.worker().turn(Intent{Calls: []Call{{echo, `{"text":"once"}`}}, Then: "Done."})
+	b.wantFinished(got)
+	b.wantActed(echo + ` {"text":"once"}`)
+}
+
+func (b *bench) subagent() {
+	got := b.worker().turn(Intent{Delegate: &Call{echo, `{"text":"below"}`}, Then: "Delegated."})
+	b.wantFinished(got)
+	b.wantText(got, "Delegated.")
+	b.wantActed(echo + ` {"text":"below"}`)
+	if len(of[event.NamespaceEntered](got)) != 1 || len(of[event.NamespaceExited](got)) != 1 {
+		b.Errorf("events: %s", got.types())
+	}
+	for _, e := range got {
+		if s, ok := e.Data.(event.ToolStarted); ok && s.ToolName == echo && len(e.Namespace) != 1 {
+			b.Errorf("the call of the subagent stands in %v", e.Namespace)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+// Package conformance judges adapters: the same fixtures for all of them, on
+// Connect and on the HTTP routes of the worker, against brokers that are real
+// servers on a real committed record. What the fixtures have seen is what an
+// adapter may claim as its capabilities, no more and no less.
+package conformance
+
+import (
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
+	"cofferdam.dev/services/worker/internal/harness"
+)
+
+// Setup says how to make an adapter, and how to talk to it.
+type Setup struct {
+	// New makes the adapter of one worker, in a world of its own. It logs to logger
+	// and nowhere else.
+	New func(t *testing.T, logger *slog.Logger) harness.Adapter
+	// Options of the agent.
+	Options json.RawMessage
+	// Wire of the agent's model; Chat Completions where it is empty.
+	Wire harness.Wire
+	// Phrase turns what is meant into a message that makes the harness do it.
+	Phrase func(Intent) string
+	// Unsupported has the optional fixtures that the adapter does not do, by name,
+	// each with a reason. It must not claim what they show.
+	Unsupported map[string]string
+}
+
+// wires are the ways to speak to a worker.
+func wires() map[string]func(*rpctest.Client) workerclient.Client {
+	return map[string]func(*rpctest.Client) workerclient.Client{"connect": workerclient.NewConnect, "http": workerclient.NewRoutes}
+}
+
+// Run runs every fixture on both wires, and then compares what was seen with what
+// the adapter claims.
+func Run(t *testing.T, s Setup) {
+	t.Helper()
+	if s.Wire == "" {
+		s.Wire = harness.WireOpenAIChat
+	}
+	all := fixtures()
+	for name, reason := range s.Unsupported {
+		i := slices.IndexFunc(all, func(f fixture) bool { return f.name == name })
+		if i < 0 || !all[i].optional || reason == "" {
+			t.Fatalf("Unsupported names %q, which is no optional fixture, or gives no reason", name)
+		}
+	}
+	passed := make(map[string]int)
+	for wire, of := range wires() {
+		t.Run(wire, func(t *testing.T) {
+			for _, f := range all {
+				if s.Unsupported[f.name] != "" {
+					continue
+				}
+				before := goleak.IgnoreCurrent()
+				ok := t.Run(f.name, func(t *testing.T) { f.run(newBench(t, s, of)) })
+				if err := goleak.Find(before); err != nil {
+					t.Errorf("%s leaves goroutines behind: %v", f.name, err)
+					ok = false
+				}
+				if ok {
+					passed[f.name]++
+				}
+			}
+		})
+	}
+	t.Run("capabilities", func(t *testing.T) { compare(t, s, all, passed) })
+}
+
+// fixture is one thing that is tried.
+type fixture struct {
+	name string
+	// keys of the capabilities that it shows.
+	keys []string
+	// optional fixtures may be declared unsupported.
+	optional bool
+	run      func(*bench)
+}
+
+func fixtures() []fixture {
+	return slices.Concat(turns(), calls(), interrupts(), ends(), failures(), leases())
+}

@@ -1,0 +1,253 @@
+// Package brokers has the services that a worker calls, for the conformance
+// suite: real servers behind the real door and on the real committed record, with
+// places to step in.
+package brokers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/demomodel"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
+	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
+	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
+	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
+	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/rpc/rpctest"
+)
+
+// Name of the one service that is all brokers.
+const Name = "brokers"
+
+// Brokers are all of them.
+type Brokers struct {
+	filebrokerv1connect.FileBrokerServiceHandler // what the suite's runs do not call
+
+	stand   *rpctest.Stand
+	effects *binding.Effects
+	url     string
+
+	mu sync.Mutex
+	// refuse makes a procedure fail with what it answers, if that is an error.
+	refuse func(procedure string) error
+	// lose cuts the answer of a procedure off, after it was carried out.
+	lose func(procedure string) bool
+	// acted are the calls that tools saw, as "ID TOOL ARGUMENTS".
+	acted    []string
+	approved map[string]bool
+	slow     chan struct{}
+	// snapshots by reference, records by scope and key.
+	snapshots map[string][]byte
+	records   map[string]*memoryv1.Record
+	models    int
+}
+
+// New serves brokers on a Stand until the end of the test.
+func New(t *testing.T, s *rpctest.Stand) *Brokers {
+	t.Helper()
+	b := &Brokers{
+		stand: s, effects: binding.NewEffects(s.Writer), approved: map[string]bool{}, slow: make(chan struct{}, 64),
+		snapshots: map[string][]byte{}, records: map[string]*memoryv1.Record{},
+	}
+	callers := identity.AllowList{identity.AnySandbox(s.Domain.TrustDomain())}
+	policy := func(a capability.Audience) rpc.Policy {
+		return rpc.Policy{Callers: callers, Audience: a, Fence: rpc.RunFence, MaxBytes: 4 << 20}
+	}
+	srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
+		toolbrokerv1connect.ToolBrokerServiceListToolsProcedure:       {},
+		toolbrokerv1connect.ToolBrokerServiceCallToolProcedure:        policy(capability.ToolBroker),
+		threadstatev1connect.ThreadStateServiceLoadHeadProcedure:      policy(capability.ThreadState),
+		threadstatev1connect.ThreadStateServiceWriteSnapshotProcedure: policy(capability.ThreadState),
+		threadstatev1connect.ThreadStateServiceCommitHeadProcedure:    policy(capability.ThreadState),
+		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
+		filebrokerv1connect.FileBrokerServicePutObjectProcedure:       {},
+		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
+		filebrokerv1connect.FileBrokerServiceUploadProcedure:          {},
+		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        {},
+		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
+		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
+	})
+	toolbrokerv1connect.RegisterToolBrokerServiceHandler(srv.Connect(), b)
+	threadstatev1connect.RegisterThreadStateServiceHandler(srv.Connect(), b)
+	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)
+	memoryv1connect.RegisterMemoryServiceHandler(srv.Connect(), remembering{b})
+	model := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		b.models++
+		b.mu.Unlock()
+		demomodel.New().ServeHTTP(w, r)
+	})
+	for _, pattern := range []string{"POST /v1/chat/completions", "POST /v1/responses", "POST /v1/messages", "POST /v1/messages/count_tokens", "POST /v1beta/models/{call}"} {
+		srv.HandleHTTP(pattern, policy(capability.ModelProxy), model)
+	}
+	h, err := srv.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.url = s.Serve(t, rpctest.Service{Handler: b.losing(h), ID: rpctest.ServiceID(Name), Allow: callers})
+	return b
+}
+
+// Endpoint of all brokers.
+func (b *Brokers) Endpoint() rpc.Endpoint {
+	return rpc.Endpoint{Address: b.url, ID: rpctest.ServiceID(Name)}
+}
+
+// Refuse makes procedures fail; nil ends that.
+func (b *Brokers) Refuse(f func(procedure string) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuse = f
+}
+
+// Lose cuts answers off after what was asked for was done; nil ends that.
+func (b *Brokers) Lose(f func(procedure string) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lose = f
+}
+
+// Approve lets the tool that needs an approval act for these calls.
+func (b *Brokers) Approve(callIDs ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range callIDs {
+		b.approved[id] = true
+	}
+}
+
+// Acted are the calls that tools saw, as "ID TOOL ARGUMENTS", in their order.
+func (b *Brokers) Acted() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.acted...)
+}
+
+// ModelCalls is how often the model was asked.
+func (b *Brokers) ModelCalls() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.models
+}
+
+// Slow has a value for each call of the slow tool that has begun.
+func (b *Brokers) Slow() <-chan struct{} { return b.slow }
+
+// losing carries a request out and cuts its answer off.
+func (b *Brokers) losing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		lost := b.lose != nil && b.lose(name(r.URL.Path))
+		b.mu.Unlock()
+		if !lost {
+			next.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(&unheard{header: http.Header{}}, r)
+		panic(http.ErrAbortHandler)
+	})
+}
+
+func name(procedure string) string { return procedure[strings.LastIndexByte(procedure, '/')+1:] }
+
+// unheard takes an answer that nobody gets.
+type unheard struct{ header http.Header }
+
+func (u *unheard) Header() http.Header         { return u.header }
+func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
+func (u *unheard) WriteHeader(int)             {}
+func (u *unheard) Flush()                      {}
+
+func (b *Brokers) enter(procedure string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refuse != nil {
+		return b.refuse(procedure)
+	}
+	return nil
+}
+
+// LoadHead gives the head that is committed.
+func (b *Brokers) LoadHead(ctx context.Context, req *threadstatev1.LoadHeadRequest) (*threadstatev1.LoadHeadResponse, error) {
+	if err := b.enter("LoadHead"); err != nil {
+		return nil, err
+	}
+	env, _ := rpc.EnvelopeFrom(ctx)
+	r, err := b.stand.Writer.Backend().Load(ctx, env.BindingID)
+	if err != nil {
+		return nil, err
+	}
+	if c := req.GetCodec(); r.Head.Revision > 0 && (r.Head.Codec != c.GetName() || r.Head.CodecVersion != c.GetVersion()) {
+		return nil, fault.New(fault.InvalidRequest, "brokers.LoadHead", fault.Detail("codec: not that of the head"))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sum, err := hex.DecodeString(r.Head.SHA256)
+	return &threadstatev1.LoadHeadResponse{
+		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef, Payload: b.snapshots[r.Head.SnapshotRef], Sha256: sum,
+	}, err
+}
+
+// WriteSnapshot keeps a snapshot.
+func (b *Brokers) WriteSnapshot(_ context.Context, req *threadstatev1.WriteSnapshotRequest) (*threadstatev1.WriteSnapshotResponse, error) {
+	if err := b.enter("WriteSnapshot"); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(req.GetPayload())
+	if hex.EncodeToString(sum[:]) != hex.EncodeToString(req.GetSha256()) {
+		return nil, fault.New(fault.InvalidRequest, "brokers.WriteSnapshot")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ref := "snap_" + req.GetEnvelope().GetRunId() + "_" + req.GetEnvelope().GetIdempotencyKey()
+	b.snapshots[ref] = req.GetPayload()
+	return &threadstatev1.WriteSnapshotResponse{SnapshotRef: ref}, nil
+}
+
+// CommitHead makes write 5 of the record.
+func (b *Brokers) CommitHead(ctx context.Context, req *threadstatev1.CommitHeadRequest) (*threadstatev1.CommitHeadResponse, error) {
+	if err := b.enter("CommitHead"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	sum := sha256.Sum256(b.snapshots[req.GetSnapshotRef()])
+	b.mu.Unlock()
+	commit := binding.HeadCommit{
+		ExpectedRevision: req.GetExpectedRevision(), Codec: req.GetCodec().GetName(), CodecVersion: req.GetCodec().GetVersion(),
+		SnapshotRef: req.GetSnapshotRef(), SHA256: hex.EncodeToString(sum[:]), IdempotencyDigest: g.Envelope().IdempotencyKey,
+		LastSequence: req.GetLastSequence(),
+	}
+	if i := req.GetInterrupt(); i != nil {
+		commit.Interrupt = &binding.Interrupt{ID: i.GetInterruptId(), Hash: hex.EncodeToString(i.GetSha256())}
+	}
+	head, end, err := b.stand.Writer.CommitHead(ctx, g, commit)
+	return &threadstatev1.CommitHeadResponse{Revision: head.Revision, End: string(end.Kind)}, err
+}
+
+// MarkUncertain ends a run as uncertain, where its end is open.
+func (b *Brokers) MarkUncertain(ctx context.Context, _ *threadstatev1.MarkUncertainRequest) (*threadstatev1.MarkUncertainResponse, error) {
+	if err := b.enter("MarkUncertain"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	end, err := b.stand.Writer.SetEnd(ctx, g, binding.End{Kind: binding.EndError, Reason: string(fault.ThreadDurabilityUncertain)})
+	return &threadstatev1.MarkUncertainResponse{End: string(end.Kind)}, err
+}

@@ -1,0 +1,64 @@
+package brokers
+
+import (
+	"context"
+	"crypto/sha256"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/fault"
+	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
+	"cofferdam.dev/pkg/rpc"
+)
+
+// remembering is the memory service.
+type remembering struct{ *Brokers }
+
+func (b remembering) Get(_ context.Context, req *memoryv1.GetRequest) (*memoryv1.GetResponse, error) {
+	if err := b.enter("Get"); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, ok := b.records[req.GetScope().String()+" "+req.GetKey()]
+	if !ok {
+		return nil, fault.New(fault.NotFound, "brokers.Get")
+	}
+	copied, ok := proto.Clone(r).(*memoryv1.Record)
+	if !ok {
+		return nil, fault.New(fault.Internal, "brokers.Get")
+	}
+	return &memoryv1.GetResponse{Record: copied}, nil
+}
+
+func (b remembering) Put(ctx context.Context, req *memoryv1.PutRequest) (*memoryv1.PutResponse, error) {
+	if err := b.enter("Put"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(req.GetContent())
+	effect := binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "memory.put", ArgsDigest: req.GetKey() + string(sum[:])}
+	out, err := b.effects.Do(ctx, g, effect, func(context.Context) ([]byte, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		at := req.GetScope().String() + " " + req.GetKey()
+		stands := b.records[at].GetRevision()
+		if stands != req.GetExpectedRevision() {
+			return nil, &binding.NotBegun{Err: fault.New(fault.MemoryRevisionConflict, "brokers.Put")}
+		}
+		b.records[at] = &memoryv1.Record{
+			Key: req.GetKey(), Kind: req.GetKind(), ContentType: req.GetContentType(), Content: req.GetContent(), Revision: stands + 1, Sha256: sum[:],
+		}
+		return strconv.AppendUint(nil, stands+1, 10), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	revision, err := strconv.ParseUint(string(out.Body), 10, 64)
+	return &memoryv1.PutResponse{Revision: revision, Replayed: out.Replayed}, err
+}

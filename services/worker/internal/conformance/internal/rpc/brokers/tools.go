@@ -1,0 +1,111 @@
+package brokers
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/fault"
+	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/services/worker/internal/harness"
+)
+
+// The tools of the suite.
+const (
+	// Echo gives its arguments back.
+	Echo = "test.echo"
+	// Slow lasts until its caller goes away.
+	Slow = "test.slow"
+	// Fail says that it failed.
+	Fail = "test.fail"
+	// Down has a server that does not answer.
+	Down = "test.down"
+	// Denied is one that the user may not call.
+	Denied = "test.denied"
+	// Write needs an approval for each call.
+	Write = "test.write"
+)
+
+// slowest is how long the slow tool lasts at most.
+const slowest = 30 * time.Second
+
+// Tools are their descriptors.
+func Tools() []harness.Tool {
+	open := json.RawMessage(`{"type":"object"}`)
+	out := []harness.Tool{{
+		ID: Echo, OfferedName: "test_echo", Description: "Gives back what it is given.", ReadOnly: true,
+		InputSchema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}`),
+	}}
+	for _, id := range []string{Slow, Fail, Down, Denied} {
+		name := strings.ReplaceAll(id, ".", "_")
+		out = append(out, harness.Tool{ID: id, OfferedName: name, Description: "A tool of the suite.", InputSchema: open})
+	}
+	return append(out, harness.Tool{
+		ID: Write, OfferedName: "test_write", Description: "Writes, once a person has allowed it.", ApprovalRequired: true,
+		InputSchema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}`),
+	})
+}
+
+// IDs of the tools.
+func IDs() []string { return []string{Echo, Slow, Fail, Down, Denied, Write} }
+
+// ListTools is the control plane's.
+func (*Brokers) ListTools(context.Context, *toolbrokerv1.ListToolsRequest) (*toolbrokerv1.ListToolsResponse, error) {
+	return nil, fault.New(fault.NotImplemented, "brokers.ListTools")
+}
+
+// CallTool goes the way of the real broker: at most once for its key.
+func (b *Brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
+	const op = "brokers.CallTool"
+	if err := b.enter("CallTool"); err != nil {
+		return nil, err
+	}
+	switch req.GetToolId() {
+	case Denied:
+		return nil, fault.New(fault.ToolDenied, op)
+	case Down:
+		return nil, fault.New(fault.ToolUnavailable, op)
+	case Write:
+		b.mu.Lock()
+		approved := b.approved[req.GetToolCallId()]
+		b.mu.Unlock()
+		if !approved {
+			return nil, fault.New(fault.ApprovalRequired, op)
+		}
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	effect := binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "tool", ArgsDigest: req.GetToolId() + string(req.GetArguments())}
+	out, err := b.effects.Do(ctx, g, effect, func(ctx context.Context) ([]byte, error) { return b.act(ctx, req) })
+	if err != nil {
+		return nil, err
+	}
+	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: req.GetToolId() == Fail, Replayed: out.Replayed}, nil
+}
+
+func (b *Brokers) act(ctx context.Context, req *toolbrokerv1.CallToolRequest) ([]byte, error) {
+	b.mu.Lock()
+	b.acted = append(b.acted, req.GetToolCallId()+" "+req.GetToolId()+" "+string(req.GetArguments()))
+	b.mu.Unlock()
+	text := "echo of " + string(req.GetArguments())
+	switch req.GetToolId() {
+	case Fail:
+		text = "it did not work"
+	case Slow:
+		b.slow <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-time.After(slowest):
+		}
+	}
+	type content struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	return json.Marshal(map[string][]content{"content": {{"text", text}}})
+}

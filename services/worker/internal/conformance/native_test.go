@@ -1,0 +1,37 @@
+package conformance_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"cofferdam.dev/services/worker/internal/conformance"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/native"
+)
+
+func TestNative(t *testing.T) {
+	const options = `{"model_retries":0,"subagents":[{"name":"helper","description":"Helps.","prompt":"You help.","tools":["test.echo"]}]}`
+	dialect := conformance.Dialect{
+		Put: func(r conformance.Record) string {
+			return fmt.Sprintf(`memory_put {"scope":"user","key":%q,"content":%q,"revision":%d}`, r.Key, r.Text, r.Revision)
+		},
+		Get: func(r conformance.Record) string { return fmt.Sprintf(`memory_get {"scope":"user","key":%q}`, r.Key) },
+		Delegate: func(c conformance.Call) string {
+			return fmt.Sprintf(`subagent_helper {"task":%q}`, ">>call "+c.Tool+" "+c.Args)
+		},
+		Form: `ask_user {"prompt":"Which?","fields":[{"name":"region","type":"text","required":true}]}`,
+	}
+	for _, wire := range []harness.Wire{harness.WireOpenAIChat, harness.WireOpenAIResponses, harness.WireAnthropicMessages} {
+		t.Run(string(wire), func(t *testing.T) {
+			conformance.Run(t, conformance.Setup{
+				New: func(t *testing.T, _ *slog.Logger) harness.Adapter {
+					return native.New(native.Config{Workspace: t.TempDir()})
+				},
+				Options: json.RawMessage(options), Wire: wire,
+				Phrase: func(i conformance.Intent) string { return conformance.DemoLines(i, dialect) },
+			})
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package conformance_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cofferdam.dev/services/worker/internal/conformance"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/loopback"
+	"cofferdam.dev/services/worker/internal/stdio"
+	"cofferdam.dev/services/worker/internal/stdio/stdiotest"
+)
+
+// A program that does all that the line protocol can carry: what the adapter
+// claims is what was seen of it.
+func TestStdio(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.Run(t, conformance.Setup{
+		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
+			return hosted(t, logger, nil, func(p *stdio.Preset) {
+				p.Command, p.Env = self, map[string]string{programEnv: "1", "GORACE": "atexit_sleep_ms=0"}
+			})
+		},
+		Phrase: conformance.Script,
+		Unsupported: map[string]string{
+			"model error":      "this program asks no model; the Python example does",
+			"truncated stream": "this program asks no model; the Python example does",
+		},
+	})
+}
+
+// The example that ships, as it ships.
+func TestStdioPythonExample(t *testing.T) {
+	const folder = "../../../../examples/python-agent"
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal("the example needs python3: ", err)
+	}
+	script, err := filepath.Abs(filepath.Join(folder, "agent.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "preset.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsupported := map[string]string{}
+	for _, name := range []string{"reasoning", "usage", "memory records", "subagent", "form", "dismissed form"} {
+		unsupported[name] = "the example leaves it out to stay short"
+	}
+	conformance.Run(t, conformance.Setup{
+		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
+			return hosted(t, logger, text, func(p *stdio.Preset) { p.Command, p.Args = python, []string{"-u", script} })
+		},
+		Phrase:      func(i conformance.Intent) string { return conformance.DemoLines(i, conformance.Dialect{}) },
+		Unsupported: unsupported,
+	})
+}
+
+// hosted is the adapter with a world of plain processes, and the endpoint that
+// programs have in a worker.
+func hosted(t *testing.T, logger *slog.Logger, preset []byte, change func(*stdio.Preset)) harness.Adapter {
+	t.Helper()
+	if preset == nil {
+		preset = []byte(`{"command":"x"}`)
+	}
+	p, err := stdio.ParsePreset(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&p)
+	server, err := loopback.New(t.Context(), loopback.Config{Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	a, err := stdio.New(stdio.Config{World: stdiotest.NewWorld(t), Preset: p, Endpoint: endpoint{server}, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// endpoint joins the worker's loopback endpoints to the adapter.
+type endpoint struct{ server *loopback.Server }
+
+// Open implements stdio.Endpoint.
+func (e endpoint) Open(ctx context.Context, m harness.Model, l harness.Limits) (stdio.Access, error) {
+	at := e.server.Renew()
+	run, err := e.server.Begin(ctx, loopback.RunConfig{Tag: "stdio", Model: m, Limits: l})
+	if err != nil {
+		return stdio.Access{}, err
+	}
+	return stdio.Access{BaseURL: strings.TrimSuffix(at.ModelBaseURLV1, "/"), RootURL: at.ModelBaseURL, Key: at.ModelKey, Close: run.Close}, nil
+}

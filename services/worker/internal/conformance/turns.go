@@ -1,0 +1,179 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/rpc/rpctest"
+)
+
+// turns are fixtures of plain conversation.
+func turns() []fixture {
+	return []fixture{
+		{name: "text", keys: []string{"stream.text", "invoke.non_streaming", "thread.durable_commit"}, run: (*bench).text},
+		{name: "memory of the first turn", keys: []string{"session.multi_turn"}, run: (*bench).twoTurns},
+		{name: "restored in a fresh worker", keys: []string{"thread.eviction_restore"}, run: (*bench).restored},
+		{name: "evicted in mid-run", keys: []string{"runtime.eviction_recovery"}, run: (*bench).evicted},
+		{name: "another conversation", keys: []string{"session.clear"}, run: (*bench).anotherConversation},
+		{name: "goes on after an error", keys: []string{"runtime.restart"}, run: (*bench).goesOn},
+		{name: "reasoning", keys: []string{"stream.reasoning"}, optional: true, run: (*bench).reasoning},
+		{name: "usage", keys: []string{"stream.usage"}, optional: true, run: (*bench).usage},
+		{name: "memory records", keys: []string{"memory.semantic", "memory.user_scope"}, optional: true, run: (*bench).memoryRecords},
+		{name: "nothing said is logged", keys: []string{"observability.redaction"}, run: (*bench).nothingLogged},
+	}
+}
+
+func (b *bench) text() {
+	w := b.worker()
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	c, _ := w.client(b.stand.Envelope())
+	ready, err := c.Ready(ctx)
+	b.must(err)
+	want := w.expect
+	want.Ready = true
+	if ready.Info != want || !slices.Equal(ready.ProtocolVersions, []uint32{1}) {
+		b.Errorf("an unbound worker says %+v", ready)
+	}
+	if b.brokers.ModelCalls() != 0 {
+		b.Error("ready called the model")
+	}
+	got := w.turn(Intent{Say: "Hello there, this is a text of some words."})
+	b.wantFinished(got)
+	b.wantText(got, "Hello there, this is a text of some words.")
+	started, ok := got[0].Data.(event.RunStarted)
+	if !ok || started.HarnessID != w.expect.HarnessID || started.AdapterVersion != w.expect.AdapterVersion {
+		b.Errorf("the run began with %#v", got[0].Data)
+	}
+	if n := len(of[event.TextDelta](got)); n < 2 {
+		b.Errorf("the text came in %d pieces", n)
+	}
+	if f := of[event.RunFinished](got)[0]; f.ThreadState != nil || f.StopReason == "" {
+		b.Errorf("the run finished as %+v", f)
+	}
+	b.wantRevision(1)
+}
+
+func (b *bench) twoTurns() {
+	w := b.worker()
+	b.wantFinished(w.turn(Intent{Say: "The password is swordfish."}))
+	got := w.turn(Intent{Recall: true})
+	b.wantFinished(got)
+	b.wantText(got, "swordfish")
+	b.wantRevision(2)
+}
+
+func (b *bench) restored() {
+	b.wantFinished(b.worker().turn(Intent{Say: "The password is swordfish."}))
+	got := b.worker().turn(Intent{Recall: true})
+	b.wantFinished(got)
+	b.wantText(got, "swordfish")
+	b.wantRevision(2)
+}
+
+// evicted lets a worker go away in mid-run: what it had committed before stands,
+// and nothing of the run that was lost.
+func (b *bench) evicted() {
+	first := b.worker()
+	b.wantFinished(first.turn(Intent{Say: "The password is swordfish."}))
+	lost := first.start(Intent{Say: "This is lost.", SleepMS: 60_000})
+	lost.until("text", isText)
+	lost.leave()
+	if err := lost.stream(); err == nil {
+		b.Error("the stream of a worker that went away ended in order")
+	}
+	lost.conclude()
+	got := b.worker().turn(Intent{Recall: true})
+	b.wantFinished(got)
+	b.wantText(got, "swordfish")
+	b.wantRevision(2)
+}
+
+func isText(e event.Event) bool { return e.Type() == event.TypeTextDelta }
+
+// anotherConversation has another binding, in a fresh worker: nothing of the
+// first is in it.
+func (b *bench) anotherConversation() {
+	secret := "canary-" + rand.Text()
+	b.wantFinished(b.worker().turn(Intent{Say: "The password is " + secret + "."}))
+	b.stand = b.stand.Another(b.T, func(*binding.Identity) {})
+	b.started = false
+	got := b.worker().turn(Intent{Recall: true})
+	b.wantFinished(got)
+	for _, d := range of[event.TextDelta](got) {
+		if d.Delta == secret {
+			b.Error("another conversation remembers it")
+		}
+	}
+	if b.stand.BindingID == rpctest.BindingID || len(got.text()) == 0 {
+		b.Error("nothing was tried")
+	}
+	b.wantRevision(1)
+}
+
+// goesOn has an error, which leaves the worker and the conversation as they were.
+func (b *bench) goesOn() {
+	w := b.worker()
+	b.wantFinished(w.turn(Intent{Say: "The password is swordfish."}))
+	failed := w.turn(Intent{FailStatus: 400})
+	if _, ok := failed.terminal().(event.RunError); !ok {
+		b.Fatalf("the run ended by %#v", failed.terminal())
+	}
+	b.wantRevision(1)
+	got := w.turn(Intent{Recall: true})
+	b.wantFinished(got)
+	b.wantText(got, "swordfish")
+	b.wantRevision(2)
+}
+
+func (b *bench) reasoning() {
+	got := b.worker().turn(Intent{Think: "Let me see.", Say: "Done."})
+	b.wantFinished(got)
+	b.wantText(got, "Done.")
+	thought := ""
+	for _, d := range of[event.ReasoningDelta](got) {
+		thought += d.Delta
+	}
+	if thought != "Let me see." {
+		b.Errorf("it thought %q", thought)
+	}
+}
+
+func (b *bench) usage() {
+	got := b.worker().turn(Intent{Usage: [2]uint64{11, 7}, Say: "Done."})
+	b.wantFinished(got)
+	all := of[event.UsageUpdated](got)
+	if len(all) == 0 {
+		b.Fatal("no usage was told")
+	}
+	last := all[len(all)-1]
+	if !last.Final || last.InputTokens == nil || last.OutputTokens == nil || *last.InputTokens != 11 || *last.OutputTokens != 7 {
+		b.Errorf("the last usage is %+v", last)
+	}
+}
+
+func (b *bench) memoryRecords() {
+	w := b.worker()
+	b.wantFinished(w.turn(Intent{Put: &Record{Key: "colour", Text: "ultramarine"}, Then: "Kept."}))
+	got := b.worker().turn(Intent{Get: &Record{Key: "colour"}, Then: "Read."})
+	b.wantFinished(got)
+	b.wantText(got, "ultramarine")
+}
+
+// nothingLogged: what people say and tools answer stands in no log.
+func (b *bench) nothingLogged() {
+	secret := "canary" + rand.Text()
+	w := b.worker()
+	b.wantFinished(w.turn(Intent{Say: "It is " + secret + ".", Calls: []Call{{echo, `{"text":"` + secret + `"}`}}, Then: "Done."}))
+	w.turn(Intent{Say: "It is " + secret + ".", Cut: true})
+	w.turn(Intent{Calls: []Call{{failTool, `{"text":"` + secret + `"}`}, {denied, `{"text":"` + secret + `"}`}}})
+	if b.logs.has(secret) {
+		b.Error("what was said is in the log")
+	}
+	if !b.logs.has("run failed") {
+		b.Error("nothing was logged at all")
+	}
+}

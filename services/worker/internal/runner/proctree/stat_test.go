@@ -1,0 +1,46 @@
+//go:build linux
+
+package proctree
+
+import (
+	"os"
+	"testing"
+)
+
+func TestParseStat(t *testing.T) {
+	t.Parallel()
+	rest := " S 7 8 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 100 200"
+	for _, name := range []string{"sh", "a b", "(x) R 1 1", "x\ny)", ""} {
+		s, err := parseStat([]byte("12 (" + name + ")" + rest))
+		if err != nil || s != (stat{state: 'S', parent: 7, group: 8, start: 4711}) {
+			t.Errorf("%q: %+v, %v", name, s, err)
+		}
+	}
+	for _, bad := range []string{"", "12 sh S 1", "12 (sh)", "12 (sh) S 7", "12 (sh) SS 7 8 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711", "12 (sh) S x 8 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711"} {
+		if s, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, s)
+		}
+	}
+	b, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := parseStat(b); err != nil || s.parent != os.Getppid() || s.start == 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestStill(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[byte]bool{'T': true, 't': true, 'Z': true, 'X': true, 'R': false, 'S': false, 'D': false, 'I': false, '?': false} {
+		if still(state) != want {
+			t.Errorf("%c", state)
+		}
+	}
+}
+
+// FuzzParseStat: the program chooses its own name.
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("12 (sh) S 7 8 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711"))
+	f.Fuzz(func(_ *testing.T, line []byte) { _, _ = parseStat(line) })
+}
