@@ -20,6 +20,7 @@ RACE      ?= -race
 # make lint vets everything; doing it here as well would double the time for nothing.
 TESTFLAGS ?= -vet=off
 FUZZTIME  ?= 10s
+BINDINGS  ?= 1000
 # One cut of each benchmark; 5 of them and benchstat tell noise from change.
 BENCHFLAGS ?= -benchmem -count=1
 
@@ -53,11 +54,11 @@ build: bin/cofferdam-openfga ## Build every service, the command `cofferdam` and
 
 .PHONY: run
 run: build ## Start everything on loopback, run one conversation, stay up until Ctrl-C
-	@exec $(BIN)/cofferdam run --allow-weak-isolation
+	@exec $(BIN)/cofferdam run
 
 .PHONY: demo
 demo: build ## The same with a worker killed between two turns, then exit; stdout is JSON lines, one an event
-	@exec $(BIN)/cofferdam demo --allow-weak-isolation
+	@exec $(BIN)/cofferdam demo
 
 ##@ Check
 
@@ -112,6 +113,10 @@ bench: bin/repocheck ## Benchmarks of the fence, capabilities and events
 ##@ Change
 
 VALIDATE_PROTO := pkg/proto/third_party/protovalidate/buf/validate/validate.proto
+
+.PHONY: scale
+scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandbox; needs about 10 MiB for each
+	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/scale/cmd/scale -bindings $(BINDINGS)
 
 .PHONY: generate
 generate: bin/buf bin/protoc-gen-go ## Write pkg/gen from pkg/proto

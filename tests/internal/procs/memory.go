@@ -31,22 +31,11 @@ func Holds(pid int, texts ...string) (found []string, err error) {
 	for _, t := range texts {
 		s.longest = max(s.longest, len(t))
 	}
-	lines := bufio.NewScanner(maps)
-	for lines.Scan() {
-		area, rights, _ := strings.Cut(lines.Text(), " ")
-		if !strings.HasPrefix(rights, "rw") {
-			continue
-		}
-		var from, to int64
-		if _, err := fmt.Sscanf(area, "%x-%x", &from, &to); err != nil {
-			return nil, err
-		}
-		s.region(from, to)
-	}
+	err = writable(maps, s.region)
 	if s.read == 0 {
-		return nil, errors.Join(errors.New("nothing of its memory can be read"), lines.Err())
+		return nil, errors.Join(errors.New("nothing of its memory can be read"), err)
 	}
-	return s.found, lines.Err()
+	return s.found, err
 }
 
 type search struct {
@@ -76,4 +65,77 @@ func (s *search) region(from, to int64) {
 			return
 		}
 	}
+}
+
+// Memory gives the writable memory of a process, part by part; parts overlap by
+// the given number of bytes where they are of one mapping.
+func Memory(pid, overlap int, part func([]byte)) error {
+	maps, err := os.Open(path(pid, "maps"))
+	if err != nil {
+		return gone(err)
+	}
+	defer func() { _ = maps.Close() }() // only read
+	mem, err := os.Open(path(pid, "mem"))
+	if err != nil {
+		return gone(err)
+	}
+	defer func() { _ = mem.Close() }() // only read
+	buf := make([]byte, chunk+overlap)
+	read := 0
+	err = writable(maps, func(from, to int64) {
+		for at := from; at < to; at += chunk {
+			n, _ := mem.ReadAt(buf[:min(int64(len(buf)), to-at)], at) // what cannot be read holds nothing
+			if n == 0 {
+				return
+			}
+			read += n
+			part(buf[:n])
+		}
+	})
+	if err == nil && read == 0 {
+		err = errors.New("nothing of its memory can be read")
+	}
+	return err
+}
+
+// writable gives the writable mappings.
+func writable(maps io.Reader, region func(from, to int64)) error {
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		area, rights, _ := strings.Cut(lines.Text(), " ")
+		if !strings.HasPrefix(rights, "rw") {
+			continue
+		}
+		var from, to int64
+		if _, err := fmt.Sscanf(area, "%x-%x", &from, &to); err != nil {
+			return err
+		}
+		region(from, to)
+	}
+	return lines.Err()
+}
+
+// Weight is how much memory a process takes, in bytes.
+type Weight struct {
+	// RSS counts what is shared with others in full, PSS in parts.
+	RSS, PSS int64
+}
+
+// Weigh weighs a process.
+func Weigh(pid int) (Weight, error) {
+	raw, err := os.ReadFile(path(pid, "smaps_rollup"))
+	if err != nil {
+		return Weight{}, gone(err)
+	}
+	var w Weight
+	for line := range strings.Lines(string(raw)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "Rss: %d kB", &kib); err == nil {
+			w.RSS = kib << 10
+		}
+		if _, err := fmt.Sscanf(line, "Pss: %d kB", &kib); err == nil {
+			w.PSS = kib << 10
+		}
+	}
+	return w, nil
 }
