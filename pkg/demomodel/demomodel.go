@@ -53,7 +53,7 @@ const (
 	// PathMessages is the route of Anthropic Messages.
 	PathMessages = "/v1/messages"
 	// PathCountTokens is where Anthropic's clients have tokens counted.
-	PathCountTokens = "/v1/messages/count_tokens"
+	PathCountTokens = "/v1/messages/count_tokens" //nolint:gosec // a route, no credential
 	// PathGemini is what a model's name and ":generateContent" or
 	// ":streamGenerateContent" are added to.
 	PathGemini = "/v1beta/models/"

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -112,9 +113,7 @@ func (r *request) nameResults() {
 	called := make(map[string]string)
 	for i := range r.messages {
 		m := &r.messages[i]
-		for id, name := range m.asked {
-			called[id] = name
-		}
+		maps.Copy(called, m.asked)
 		if m.role == roleTool && m.tool == "" {
 			m.tool = called[m.callID]
 		}

@@ -40,6 +40,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request, p Policy, h h
 	}
 	ctx, until, stop := withLateDeadline(withCall(ctx, c))
 	defer stop()
+	defer func() { err = late(ctx, err) }()
 	c.until = until
 	conn := connFrom(ctx)
 	defer conn.endWith(ctx)()

@@ -144,11 +144,17 @@ func (s *Server) fence(next connect.ServerFunc) connect.ServerFunc {
 			ServerStream: stream, ctx: ctx, door: s.door, policy: s.policies[spec.Procedure],
 			call: callFrom(ctx), validate: s.validate, until: until, arrived: conn.arrived,
 		})
-		if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && fault.Is(fault.From(err, spec.Procedure), fault.Cancelled) {
-			return fault.Wrap(err, fault.DeadlineExceeded, spec.Procedure)
-		}
-		return err
+		return late(ctx, err)
 	}
+}
+
+// late tells the end of a request's own time from a caller who has gone. ctx is
+// that of withLateDeadline, before it is stopped.
+func late(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && fault.Is(fault.From(err, "rpc"), fault.Cancelled) {
+		return fault.Wrap(err, fault.DeadlineExceeded, "rpc")
+	}
+	return err
 }
 
 // withLateDeadline makes a context whose deadline becomes known later, when the

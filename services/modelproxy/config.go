@@ -13,6 +13,11 @@ import (
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 )
 
+const (
+	defaultCallsPerRun = 1000
+	maxCallsPerRun     = 100_000
+)
+
 // Config of the model proxy.
 type Config struct {
 	service.Base
@@ -22,14 +27,24 @@ type Config struct {
 	//
 	//	{"aliases": {
 	//	  "demo": {"kind": "demo"},
-	//	  "main": {"base_url": "https://api.example.com/v1", "model": "large-1", "key_file": "/etc/cofferdam/key"}
+	//	  "main": {"base_url": "https://api.example.com/v1", "model": "large-1", "key_file": "/etc/cofferdam/key",
+	//	           "wires": ["openai_chat", "openai_responses"], "side_model": "small-1", "drop_unknown": true, "no_retry": true},
+	//	  "other": {"kind": "anthropic", "base_url": "https://api.example.org/v1", "model": "large-2", "key_file": "/etc/cofferdam/key2"}
 	//	}}
 	//
-	// Besides these an alias takes "kind": "openai" (the default), "ca_file", a PEM
-	// bundle in the place of the system's roots, and "fields", names of further
-	// request fields that are passed on. Keys are read from key_file for each
-	// call; a change of the aliases themselves takes a restart.
+	// Kinds are "openai" (the default), "anthropic", "gemini" and "demo"; wires are
+	// openai_chat, openai_responses, anthropic_messages and gemini. Besides these an
+	// alias takes "names", further names under which an agent asks for the model
+	// itself, "ca_file", a PEM bundle in the place of the system's roots, and
+	// "fields", names of further request fields that are passed on. For an agent
+	// program "drop_unknown" takes out what it sends beyond the harmless fields,
+	// instead of refusing the request, and "no_retry" answers what the endpoint
+	// failed at with 400, which agents do not repeat. Keys are read from key_file
+	// for each call; a change of the aliases themselves takes a restart.
 	Aliases string
+	// CallsPerRun is how many model calls one run may make, at most 100000; 0 is
+	// 1000. Agents make more than one for each step.
+	CallsPerRun int
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
 	// believed, and Issuer what stands in its tokens.
 	CapabilityURL string
@@ -42,6 +57,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
 	fs.StringVar(&c.Store, "store", "", "SQLite `file` of the committed records, shared with the other services")
 	fs.StringVar(&c.Aliases, "aliases", "", "JSON `file` of model aliases: {\"aliases\": {NAME: {\"base_url\", \"model\", \"key_file\"} or {\"kind\": \"demo\"}}}")
+	fs.IntVar(&c.CallsPerRun, "calls-per-run", defaultCallsPerRun, "`number` of model calls that one run may make")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
@@ -56,6 +72,9 @@ func (c *Config) Validate() error {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("--%s: required", f.name))
 		}
+	}
+	if c.CallsPerRun < 0 || c.CallsPerRun > maxCallsPerRun {
+		errs = append(errs, fmt.Errorf("--calls-per-run: 0 to %d", maxCallsPerRun))
 	}
 	if _, err := c.capability(); err != nil {
 		errs = append(errs, fmt.Errorf("--capability-url and --capability-id: %w", err))

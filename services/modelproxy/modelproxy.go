@@ -1,13 +1,24 @@
 // Package modelproxy is the service between sandboxes and model endpoints. It
 // owns the aliases and the keys of the providers, and nothing else.
 //
-// It speaks the model's own wire, OpenAI Chat Completions, on
-// POST /v1/chat/completions, behind mutual TLS. A request carries its capability
-// in Authorization and its envelope in Cofferdam-Envelope; both are checked
-// before its body is read, and neither goes on.
+// It speaks the model's own wire behind mutual TLS:
+//
+//	POST /v1/chat/completions                    OpenAI Chat Completions
+//	POST /v1/responses                           OpenAI Responses
+//	POST /v1/messages                            Anthropic Messages
+//	POST /v1/messages/count_tokens
+//	POST /v1beta/models/NAME:generateContent     Gemini
+//	POST /v1beta/models/NAME:streamGenerateContent?alt=sse
+//	GET  /v1/models                              the alias, and no other
+//
+// A request carries its capability in Authorization and its envelope in
+// Cofferdam-Envelope; both are checked before its body is read, and neither goes
+// on. The capability says which alias answers; the model that a request names
+// does not.
 package modelproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -16,9 +27,9 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/sqlitestore"
 	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
-	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 	"cofferdam.dev/services/modelproxy/internal/rpc"
 )
@@ -54,7 +65,9 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	if err != nil {
 		return err
 	}
-	p, err := proxy.New(proxy.Config{Aliases: aliases}, proxy.Deps{Logger: s.rt.Logger, Demo: demomodel.New()})
+	p, err := proxy.New(proxy.Config{Aliases: aliases}, proxy.Deps{
+		Logger: s.rt.Logger, Demo: demomodel.New(), Meter: s.rt.Telemetry.MeterProvider.Meter("cofferdam"),
+	})
 	if err != nil {
 		return err
 	}
@@ -74,6 +87,7 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		Guard:       fence.NewGuard(records, time.Now),
 		Telemetry:   s.rt.Telemetry,
 		Proxy:       p,
+		CallsPerRun: cmp.Or(cfg.CallsPerRun, defaultCallsPerRun),
 	})
 	return err
 }
@@ -112,7 +126,7 @@ func (s *Service) verifier(cfg *Config, deps Deps) (*capability.Verifier, error)
 	return capability.NewVerifier(capability.Config{Issuer: cfg.Issuer, Keys: keys})
 }
 
-// Handler serves the model route. It needs the TLS state of each request, from a
+// Handler serves the model routes. It needs the TLS state of each request, from a
 // listener with identity.ServerTLS.
 func (s *Service) Handler() http.Handler { return s.handler }
 

@@ -56,7 +56,14 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	_, _ = io.WriteString(w, answer)
+	for end, body := range answers() {
+		if strings.HasSuffix(r.URL.Path, end) {
+			if strings.HasPrefix(body, "{") {
+				w.Header().Set("Content-Type", "application/json")
+			}
+			_, _ = io.WriteString(w, body)
+		}
+	}
 }
 
 // state is what a call leaves behind.
@@ -66,13 +73,13 @@ func (u *upstream) state(*testing.T) string {
 	return fmt.Sprint("upstream calls: ", u.calls)
 }
 
-// open is the real service on a Stand, with the aliases demo and main.
+// open is the real service on a Stand, with the aliases demo, main and every.
 func open(t *testing.T, s *rpctest.Stand) (rpctest.Service, *upstream) {
 	t.Helper()
-	return openWith(t, s, s.Writer)
+	return openWith(t, s, s.Writer, 0)
 }
 
-func openWith(t *testing.T, s *rpctest.Stand, records fence.Reader) (rpctest.Service, *upstream) {
+func openWith(t *testing.T, s *rpctest.Stand, records fence.Reader, callsPerRun int) (rpctest.Service, *upstream) {
 	t.Helper()
 	up := &upstream{}
 	srv := httptest.NewServer(up)
@@ -80,8 +87,9 @@ func openWith(t *testing.T, s *rpctest.Stand, records fence.Reader) (rpctest.Ser
 	key := filepath.Join(t.TempDir(), "key")
 	write(t, key, keyCanary)
 	aliases := filepath.Join(t.TempDir(), "aliases.json")
-	write(t, aliases, fmt.Sprintf(`{"aliases":{"demo":{"kind":"demo"},"main":{"base_url":%q,"key_file":%q}}}`, srv.URL+"/v1", key))
-	cfg := &modelproxy.Config{Aliases: aliases, Issuer: s.Minter.Issuer()}
+	write(t, aliases, fmt.Sprintf(`{"aliases":{"demo":{"kind":"demo"},"main":{"base_url":%[1]q,"key_file":%[2]q},
+		"every":{"base_url":%[1]q,"key_file":%[2]q,"wires":["openai_chat","openai_responses","anthropic_messages","gemini"]}}}`, srv.URL+"/v1", key))
+	cfg := &modelproxy.Config{Aliases: aliases, Issuer: s.Minter.Issuer(), CallsPerRun: callsPerRun}
 	svc, err := modelproxy.New(t.Context(), cfg, runtime(t, s), modelproxy.Deps{Records: records, Keys: s.Minter.Keys()})
 	must(t, err)
 	t.Cleanup(func() { must(t, svc.Close()) })
@@ -102,12 +110,15 @@ func runtime(t *testing.T, s *rpctest.Stand) *service.Runtime {
 // ask makes one streamed call and gives what was read of the answer. An answer
 // that did not begin is the fault that it names.
 func ask(ctx context.Context, c *rpctest.Client, e fence.Envelope, model, message string) (string, error) {
+	return send(ctx, c, e, http.MethodPost, path, fmt.Sprintf(`{"model":%q,"stream":true,"messages":[{"role":"user","content":%q}]}`, model, message))
+}
+
+func send(ctx context.Context, c *rpctest.Client, e fence.Envelope, method, path, body string) (string, error) {
 	header, err := rpc.EncodeEnvelope(e)
 	if err != nil {
 		return "", err
 	}
-	body := fmt.Sprintf(`{"model":%q,"stream":true,"messages":[{"role":"user","content":%q}]}`, model, message)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.BaseURL+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, c.BaseURL+path, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -155,6 +166,84 @@ func TestDoor(t *testing.T) {
 	}.Run(t)
 }
 
+// Every route stands behind the same door.
+func TestEveryRouteIsFenced(t *testing.T) {
+	s := rpctest.NewStand(t)
+	svc, up := open(t, s)
+	e := s.Envelope()
+	c := session(t, s, svc, e, "every")
+	token := c.Token
+	call := func(pattern string, to route) (string, error) {
+		method, _, _ := strings.Cut(pattern, " ")
+		return send(t.Context(), c, e, method, to.path, to.body)
+	}
+	for pattern, to := range routes() {
+		if got, err := call(pattern, to); err != nil || !strings.Contains(got, to.want) {
+			t.Errorf("%s: %q, %v", pattern, got, err)
+		}
+		c.Token = ""
+		if _, err := call(pattern, to); !fault.Is(err, fault.CapabilityMissing) {
+			t.Errorf("%s without a capability: %v", pattern, err)
+		}
+		c.Token = token
+	}
+	before := up.state(t)
+	s.Replace(t)
+	for pattern, to := range routes() {
+		if _, err := call(pattern, to); !fault.Is(err, fault.StaleLease) {
+			t.Errorf("%s after the lease was replaced: %v", pattern, err)
+		}
+	}
+	if after := up.state(t); after != before {
+		t.Errorf("%s, then %s", before, after)
+	}
+}
+
+// All routes count on one account.
+func TestCallsOfARunAreBounded(t *testing.T) {
+	s := rpctest.NewStand(t)
+	svc, up := openWith(t, s, s.Writer, 1)
+	e := s.Envelope()
+	c := session(t, s, svc, e, "every")
+	if _, err := ask(t.Context(), c, e, "m", "hi"); err != nil {
+		t.Fatal(err)
+	}
+	for pattern, to := range routes() {
+		method, _, _ := strings.Cut(pattern, " ")
+		if _, err := send(t.Context(), c, e, method, to.path, to.body); !fault.Is(err, fault.AccessDenied) {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+	if state := up.state(t); state != "upstream calls: 1" {
+		t.Error(state)
+	}
+}
+
+type route struct{ path, body, want string }
+
+// routes are all that there are, with a request and a part of its answer.
+func routes() map[string]route {
+	return map[string]route{
+		"POST /v1/chat/completions":      {path, `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`, "[DONE]"},
+		"POST /v1/responses":             {"/v1/responses", `{"model":"m","stream":true,"input":"hi"}`, "response.completed"},
+		"POST /v1/messages":              {"/v1/messages?beta=true", `{"model":"m","stream":true,"max_tokens":1,"messages":[{"role":"user","content":"hi"}]}`, "message_stop"},
+		"POST /v1/messages/count_tokens": {"/v1/messages/count_tokens?beta=true", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, "input_tokens"},
+		"POST /v1beta/models/{call}":     {"/v1beta/models/m:streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"hi"}]}]}`, "STOP"},
+		"GET /v1/models":                 {"/v1/models", "", `"id":"every"`},
+	}
+}
+
+// answers of the upstream by the end of their path.
+func answers() map[string]string {
+	return map[string]string{ //nolint:gosec // routes and answers
+		"/chat/completions":      answer,
+		"/responses":             `data: {"type":"response.completed","response":{"status":"completed"}}` + "\n\n",
+		"/messages":              `data: {"type":"message_start"}` + "\n\n" + `data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n",
+		"/count_tokens":          `{"input_tokens":1}`,
+		":streamGenerateContent": `data: {"candidates":[{"finishReason":"STOP"}]}` + "\n\n",
+	}
+}
+
 // session is a client of the sandbox in the lease, with a capability for alias.
 func session(t *testing.T, s *rpctest.Stand, svc rpctest.Service, e fence.Envelope, alias string) *rpctest.Client {
 	t.Helper()
@@ -175,8 +264,9 @@ func TestOnlyTheAliasOfTheCapability(t *testing.T) {
 	if err != nil || !strings.Contains(got, "hello") || !strings.HasSuffix(got, "data: [DONE]\n\n") {
 		t.Errorf("the demo model: %q, %v", got, err)
 	}
-	if _, err := ask(t.Context(), c, e, "main", "hi"); !fault.Is(err, fault.CapabilityScope) {
-		t.Errorf("another alias: %v", err)
+	// The body names another alias; the capability decides all the same.
+	if got, err := ask(t.Context(), c, e, "main", ">>say hello"); err != nil || !strings.Contains(got, "hello") {
+		t.Errorf("another alias in the body: %q, %v", got, err)
 	}
 	if state := up.state(t); state != "upstream calls: 0" {
 		t.Error(state)
@@ -218,7 +308,7 @@ func TestCallEndsAtItsDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := rpctest.NewStand(t)
 			e := s.Envelope()
-			svc, up := openWith(t, s, tt(s, &e))
+			svc, up := openWith(t, s, tt(s, &e), 0)
 			up.hold.Store(true)
 			c := session(t, s, svc, e, "main")
 			got, err := ask(t.Context(), c, e, "main", "hi")

@@ -4,59 +4,103 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
-	"strings"
 
 	"cofferdam.dev/pkg/fault"
 )
 
-// passed are the fields of the wire that only shape an answer. What is missing
-// here makes an endpoint act: search, fetch, store, speak, fall back to other
-// models. An alias can allow more ([Alias.Fields]).
-var passed = map[string]bool{
-	"messages": true, "model": true, "stream": true, "stream_options": true,
-	"frequency_penalty": true, "logit_bias": true, "logprobs": true, "max_completion_tokens": true,
-	"max_tokens": true, "n": true, "parallel_tool_calls": true, "prediction": true, "presence_penalty": true,
-	"prompt_cache_key": true, "reasoning_effort": true, "response_format": true, "seed": true, "stop": true,
-	"store": true, "temperature": true, "tool_choice": true, "tools": true, "top_logprobs": true,
-	"top_p": true, "user": true, "verbosity": true,
+// admission is what an alias allows.
+type admission struct {
+	further map[string]bool // fields that go on beside those of the wire
+	drop    bool            // what does not go on is taken out
+}
+
+// rules are those of a wire.
+type rules struct {
+	// passed are the fields that only shape an answer. What is missing here makes
+	// an endpoint act: search, fetch, store, speak, fall back to other models. An
+	// alias can allow more ([Alias.Fields]).
+	passed map[string]bool
+	// ignored are fields about the client and not the call. They are taken out.
+	ignored map[string]bool
+	// stored are fields that name what the endpoint keeps, under a key that others
+	// use too. Without it a request means something else, so they are refused.
+	stored []string
+	// own tells a tool that the sandbox runs.
+	own func(tool object) bool
+	// check looks at the rest.
+	check func(r *request, a admission) error
+}
+
+func (w Wire) rules() rules {
+	switch w {
+	case OpenAIResponses:
+		return responsesRules()
+	case AnthropicMessages:
+		return messagesRules()
+	case Gemini:
+		return geminiRules()
+	default:
+		return chatRules()
+	}
+}
+
+func set(names ...string) map[string]bool {
+	all := make(map[string]bool, len(names))
+	for _, n := range names {
+		all[n] = true
+	}
+	return all
 }
 
 // fieldName is what a field has to look like to be named in an error.
-var fieldName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+var fieldName = regexp.MustCompile(`^[a-z][a-zA-Z0-9_]{0,63}$`)
 
-// admit checks that the request asks for its alias and for nothing beyond it,
-// and finds out whether it streams.
-func (r *request) admit(alias string, further map[string]bool) error {
+// admit checks that the request asks for an answer and for nothing beyond it, and
+// finds out which model it names and whether it streams.
+func (r *request) admit(a admission) error {
+	w := r.to.wire.rules()
+	if err := r.trim(w, a); err != nil {
+		return err
+	}
+	if r.to.wire != Gemini {
+		if json.Unmarshal(r.fields["model"], &r.model) != nil || r.model == "" {
+			return invalid("model: a name")
+		}
+		if err := r.flag("stream", &r.stream); err != nil {
+			return err
+		}
+	}
+	if r.to.count {
+		r.stream = false
+	}
+	if err := r.checkTools(w, a); err != nil {
+		return err
+	}
+	return w.check(r, a)
+}
+
+// trim takes out what does not go on, or refuses it.
+func (r *request) trim(w rules, a admission) error {
+	for _, name := range w.stored {
+		if raw, ok := r.fields[name]; ok && !a.further[name] {
+			if string(raw) != "null" {
+				return invalid(name + ": send the whole conversation instead")
+			}
+			delete(r.fields, name)
+		}
+	}
 	for name := range r.fields {
 		switch {
-		case passed[name], further[name]:
+		case a.further[name], w.passed[name]:
+		case a.drop, w.ignored[name]:
+			delete(r.fields, name)
 		case fieldName.MatchString(name):
 			return invalid(name + ": not a field that this alias passes on")
 		default:
 			return invalid("body: has a field that this alias does not pass on")
 		}
 	}
-	var model string
-	if json.Unmarshal(r.fields["model"], &model) != nil {
-		return invalid("model: the alias that the capability names")
-	}
-	if model != alias {
-		return fault.New(fault.CapabilityScope, "proxy.admit", fault.Detail("model: another one than the capability names"))
-	}
-	if err := r.flag("stream", &r.stream); err != nil {
-		return err
-	}
-	var store bool
-	if err := r.flag("store", &store); err != nil {
-		return err
-	}
-	if store && !further["store"] {
-		return invalid("store: false")
-	}
-	if err := r.checkTools(); err != nil {
-		return err
-	}
-	return r.checkMessages()
+	return nil
 }
 
 // flag reads a field that is a boolean, null or absent.
@@ -68,84 +112,43 @@ func (r *request) flag(name string, to *bool) error {
 	return nil
 }
 
-// checkTools refuses tools that the endpoint would run by itself.
-func (r *request) checkTools() error {
+// checkTools refuses tools that the endpoint would run by itself, or takes them
+// out. The choice of one that is gone goes with it.
+func (r *request) checkTools(w rules, a admission) error {
 	raw, ok := r.fields["tools"]
-	if !ok {
+	if !ok || a.further["tools"] {
 		return nil
 	}
+	kept, err := ownTools(raw, w.own, a)
+	if err != nil {
+		return err
+	}
+	r.fields["tools"] = kept
+	if a.drop && string(kept) == "[]" {
+		for _, name := range []string{"tools", "tool_choice", "toolConfig", "tool_config", "parallel_tool_calls"} {
+			delete(r.fields, name)
+		}
+	}
+	return nil
+}
+
+// ownTools is a list of tools without those of the endpoint.
+func ownTools(raw json.RawMessage, own func(object) bool, a admission) (json.RawMessage, error) {
 	var tools []object
 	if json.Unmarshal(raw, &tools) != nil {
-		return invalid("tools: a list of tools")
+		return nil, invalid("tools: a list of tools")
 	}
-	for _, t := range tools {
-		kind := t.text("type")
-		if kind != "function" && kind != "custom" || !t.only("type", "function", "custom", "cache_control") {
-			return invalid("tools: only functions, which ToolBroker carries out")
-		}
-	}
-	return nil
-}
-
-// checkMessages refuses content that the endpoint would fetch: a sandbox
-// without a network could send data out in the address.
-func (r *request) checkMessages() error {
-	var messages []object
-	if json.Unmarshal(r.fields["messages"], &messages) != nil || len(messages) == 0 {
-		return invalid("messages: a list of at least one message")
-	}
-	for _, m := range messages {
-		for key := range m {
-			if key != "content" && strings.EqualFold(key, "content") {
-				return invalid("messages.content: in lower case")
-			}
-		}
-		content := m["content"]
-		if len(content) == 0 || content[0] != '[' {
-			continue // a text, or none
-		}
-		var parts []object
-		if json.Unmarshal(content, &parts) != nil {
-			return invalid("messages.content: a text or a list of parts")
-		}
-		for _, p := range parts {
-			if !inline(p) {
-				return invalid("messages.content: texts, and images, sounds and files that are in the request itself")
-			}
-		}
-	}
-	return nil
-}
-
-// inline reports whether a part of a message brings all that it shows. Whatever
-// its type says, no key of it may name something elsewhere: endpoints differ in
-// what they look at first.
-func inline(p object) bool {
-	switch p.text("type") {
-	case "text", "refusal", "image_url", "input_audio", "file":
+	kept := slices.DeleteFunc(slices.Clone(tools), func(t object) bool { return t.hasVariant() || !own(t) })
+	switch {
+	case len(kept) == len(tools):
+		return raw, nil
+	case !a.drop:
+		return nil, invalid("tools: only functions, which ToolBroker carries out")
+	case len(kept) == 0:
+		return json.RawMessage("[]"), nil
 	default:
-		return false
+		return encode(kept)
 	}
-	if !p.only("type", "text", "refusal", "image_url", "input_audio", "file", "cache_control") {
-		return false
-	}
-	if raw, ok := p["image_url"]; ok && !inlineImage(raw) {
-		return false
-	}
-	if raw, ok := p["file"]; ok {
-		// A file_id names what anybody may have stored under the same key.
-		var file object
-		return json.Unmarshal(raw, &file) == nil && file.only("file_data", "filename")
-	}
-	return true
-}
-
-func inlineImage(raw json.RawMessage) bool {
-	var image object
-	if json.Unmarshal(raw, &image) != nil || !image.only("url", "detail") {
-		return false
-	}
-	return strings.HasPrefix(image.text("url"), "data:")
 }
 
 // object is a JSON object by its exact keys. A struct would take keys of
@@ -168,4 +171,32 @@ func (o object) only(keys ...string) bool {
 		}
 	}
 	return true
+}
+
+// hasVariant reports whether o has its type in another case too.
+func (o object) hasVariant() bool {
+	for key := range o {
+		if isVariant(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuseStore lets a request ask the endpoint to keep it only where the alias
+// says so.
+func (r *request) refuseStore(a admission) error {
+	var store bool
+	if err := r.flag("store", &store); err != nil {
+		return err
+	}
+	switch {
+	case !store || a.further["store"]:
+		return nil
+	case a.drop:
+		r.fields["store"] = json.RawMessage("false")
+		return nil
+	default:
+		return fault.New(fault.InvalidRequest, "proxy.request", fault.Detail("store: false"))
+	}
 }

@@ -28,14 +28,19 @@ type answer struct {
 	watch  *watch
 	key    secret
 	idle   time.Duration
+	left   int64 // bytes that may still come, keep-alives included
 }
 
 // Read implements [io.Reader]. Only the wait for the upstream counts as its
 // silence, not the time that the caller takes in between.
 func (a *answer) Read(p []byte) (int, error) {
+	if a.left <= 0 {
+		return 0, errTooLarge
+	}
 	a.watch.expect(a.idle, errIdle)
-	n, err := a.body.Read(p)
+	n, err := a.body.Read(p[:min(int64(len(p)), a.left)])
 	a.watch.pause()
+	a.left -= int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = transportFailure(a.watch.ctx, err, failed)
 	}

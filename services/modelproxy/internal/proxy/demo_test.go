@@ -66,3 +66,37 @@ func TestDemoModelBehindTheProxy(t *testing.T) {
 		})
 	}
 }
+
+// The demo model answers every wire behind the proxy, and what agents send
+// unasked does not hurt. A stream that it truncates is reset.
+func TestDemoModelOnEveryWire(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, options{base: "http://127.0.0.1:1", alias: "demo"})
+	for name, g := range tongues() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			send := func(path, body, script string) reply {
+				quoted, err := json.Marshal("x\n" + script)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.postTo(t.Context(), t, path, strings.Replace(strings.Replace(body, `"hi"`, string(quoted), 1), "{", `{"search_for_me":true,`, 1))
+			}
+			if got := send(g.path, g.ask, ">>say hello"); got.err != nil || got.status != http.StatusOK || !strings.Contains(got.body, "hello") {
+				t.Errorf("stream: %+v", got)
+			}
+			if got := send(g.pathWhole, g.askWhole, ">>say hello"); got.err != nil || got.status != http.StatusOK || !strings.Contains(got.body, "hello") {
+				t.Errorf("whole: %+v", got)
+			}
+			for _, script := range []string{">>say part\n>>reset", ">>say part\n>>truncate"} {
+				r.isReset(t, send(g.path, g.ask, script))
+				g.told(t, r, send(g.pathWhole+"?", g.askWhole, script), http.StatusBadGateway, "model_failed")
+			}
+			g.told(t, r, send(g.path, g.ask, ">>error 429"), http.StatusTooManyRequests, "rate_limited")
+			g.told(t, r, send(g.path, g.ask, ">>error 500"), http.StatusServiceUnavailable, "model_unavailable")
+		})
+	}
+	if got := r.postTo(t.Context(), t, "/v1/messages/count_tokens", `{"model":"demo","messages":[{"role":"user","content":"one two"}]}`); got.body != `{"input_tokens":2}` {
+		t.Errorf("count: %+v", got)
+	}
+}

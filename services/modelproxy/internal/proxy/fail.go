@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -135,33 +134,6 @@ func retryAfter(h http.Header) time.Duration {
 		return 0
 	}
 	return min(max(time.Until(at), 0), longest)
-}
-
-// wireError is a safe error in the shape that OpenAI's clients read.
-type wireError struct {
-	fault.Safe
-	Type  string  `json:"type"`
-	Param *string `json:"param"`
-}
-
-// writeFault answers a call that failed before its answer began.
-func writeFault(w http.ResponseWriter, e *fault.Error) {
-	safe := e.Safe()
-	body, err := json.Marshal(map[string]wireError{"error": {Safe: safe, Type: string(safe.Category)}})
-	if err != nil { // strings and numbers always marshal
-		panic(http.ErrAbortHandler)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	// OpenAI's clients retry every 5xx unless they are told.
-	h.Set("X-Should-Retry", strconv.FormatBool(safe.Retryable))
-	if safe.RetryAfterSeconds != nil {
-		h.Set("Retry-After", strconv.Itoa(*safe.RetryAfterSeconds))
-	}
-	w.WriteHeader(e.Code().HTTPStatus())
-	_, _ = w.Write(append(body, '\n')) // a caller that has gone needs no answer
 }
 
 // writeFailure is the error of writing to the caller.

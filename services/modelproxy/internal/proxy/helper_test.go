@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 )
@@ -51,6 +53,14 @@ type options struct {
 	ca     string
 	fields []string
 	model  string
+
+	kind    proxy.Kind
+	wires   []proxy.Wire
+	side    string
+	names   []string
+	drop    bool
+	noRetry bool
+	meter   metric.Meter
 }
 
 // newRig starts both. The caller speaks TLS with HTTP/2, as sandboxes do,
@@ -61,13 +71,21 @@ func newRig(t *testing.T, upstream http.HandlerFunc, o options) *rig {
 		up := httptest.NewServer(upstream)
 		t.Cleanup(up.Close)
 		o.base = up.URL + "/v1"
+		if o.kind == proxy.KindGemini {
+			o.base = up.URL + "/v1beta"
+		}
 	}
 	r := &rig{log: &logBuffer{}, key: filepath.Join(t.TempDir(), "key")}
 	writeFile(t, r.key, keyCanary+"\n")
 	p, err := proxy.New(proxy.Config{Limits: o.limits, Aliases: map[string]proxy.Alias{
-		"main": {BaseURL: o.base, KeyFile: r.key, Model: o.model, CAFile: o.ca, Fields: o.fields},
+		"main": {
+			Kind: o.kind, Wires: o.wires, BaseURL: o.base, KeyFile: r.key, Model: o.model, CAFile: o.ca, Fields: o.fields,
+			SideModel: o.side, Names: o.names, DropUnknown: o.drop, NoRetry: o.noRetry,
+		},
 		"demo": {Kind: proxy.KindDemo},
-	}}, proxy.Deps{Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Demo: demomodel.New()})
+	}}, proxy.Deps{
+		Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Demo: demomodel.New(), Meter: o.meter,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,24 +106,35 @@ func newRig(t *testing.T, upstream http.HandlerFunc, o options) *rig {
 
 // reply is what the caller got; err is how its body ended.
 type reply struct {
-	status int
-	header http.Header
-	body   string
-	err    error
+	status  int
+	header  http.Header
+	trailer http.Header
+	body    string
+	err     error
 }
 
 func (r *rig) post(ctx context.Context, t *testing.T, body string, header ...string) reply {
 	t.Helper()
-	res := r.open(ctx, t, body, header...)
+	return r.postTo(ctx, t, proxy.Path, body, header...)
+}
+
+func (r *rig) postTo(ctx context.Context, t *testing.T, path, body string, header ...string) reply {
+	t.Helper()
+	res := r.openAt(ctx, t, path, body, header...)
 	defer func() { _ = res.Body.Close() }()
 	data, err := io.ReadAll(res.Body)
-	return reply{status: res.StatusCode, header: res.Header, body: string(data), err: err}
+	return reply{status: res.StatusCode, header: res.Header, trailer: res.Trailer, body: string(data), err: err}
 }
 
 // open sends a request and leaves the answer's body to the test.
 func (r *rig) open(ctx context.Context, t *testing.T, body string, header ...string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+proxy.Path, strings.NewReader(body))
+	return r.openAt(ctx, t, proxy.Path, body, header...)
+}
+
+func (r *rig) openAt(ctx context.Context, t *testing.T, path, body string, header ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

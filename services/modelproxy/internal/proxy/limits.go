@@ -33,6 +33,9 @@ type Limits struct {
 	HeaderTimeout time.Duration
 	// IdleTimeout bounds the silence within an answer: 2 min.
 	IdleTimeout time.Duration
+	// EndTimeout bounds how long a stream that is whole stays open, on a wire that
+	// has no terminal event: 5 s.
+	EndTimeout time.Duration
 	// MaxDuration bounds a call: 30 min. A run's deadline usually comes first.
 	MaxDuration time.Duration
 }
@@ -50,6 +53,7 @@ func (l Limits) withDefaults() Limits {
 		TLSTimeout:    either(l.TLSTimeout, 10*time.Second),
 		HeaderTimeout: either(l.HeaderTimeout, 5*time.Minute),
 		IdleTimeout:   either(l.IdleTimeout, 2*time.Minute),
+		EndTimeout:    either(l.EndTimeout, 5*time.Second),
 		MaxDuration:   either(l.MaxDuration, 30*time.Minute),
 	}
 }

@@ -1,13 +1,16 @@
-// Package proxy carries model calls from sandboxes to model endpoints on the
-// OpenAI Chat Completions wire, and adds the one thing that a sandbox never
-// has: the key.
+// Package proxy carries model calls from sandboxes to model endpoints, on the
+// wires of OpenAI Chat Completions, OpenAI Responses, Anthropic Messages and
+// Gemini, and adds the one thing that a sandbox never has: the key.
 //
-// A request names an alias and nothing else about where it goes. Address, key
-// and model name are the operator's; what a sandbox sends can change none of
-// them. Of its headers none is passed on. Of its body the fields of the wire
-// are; what would make the endpoint act on its own (fetch an address, search,
-// keep the conversation, choose another model) is refused, because the sandbox
-// could reach the outside through it.
+// A request says nothing about where it goes: the capability names the alias.
+// Address, key and model name are the operator's; what a sandbox sends can change
+// none of them. The model that a request names only tells calls that agents make
+// on the side, for titles and summaries, from the others. Of its headers those go
+// on that the wire needs (anthropic-version, anthropic-beta), and no other. Of
+// its body the fields of the wire do; what would make the endpoint act on its own
+// (fetch an address, search, keep the conversation, choose another model) is
+// refused, or taken out where the alias says so, because the sandbox could reach
+// the outside through it.
 //
 // An answer is passed on only while it is one. A stream that breaks, falls
 // silent, carries an error, or ends without its terminal is reset, never ended:
@@ -26,18 +29,18 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"cofferdam.dev/pkg/fault"
 )
 
-// Path is the one route that is served, with POST.
-const Path = "/v1/chat/completions"
-
-// Proxy is the handler of the route. It is safe for concurrent use.
+// Proxy is the handler of the routes. It is safe for concurrent use.
 type Proxy struct {
 	upstreams map[string]*upstream
 	limits    Limits
 	slots     chan struct{}
 	logger    *slog.Logger
+	meters    *meters
 }
 
 // Config of a Proxy.
@@ -54,6 +57,8 @@ type Deps struct {
 	Logger *slog.Logger
 	// Demo serves the aliases of [KindDemo]; required where there is one.
 	Demo http.Handler
+	// Meter counts calls and tokens; nil counts nothing.
+	Meter metric.Meter
 }
 
 // New makes a Proxy. It reads every key and certificate file once, so that a
@@ -66,6 +71,10 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		limits:    limits,
 		slots:     make(chan struct{}, limits.MaxCalls),
 		logger:    deps.Logger,
+	}
+	var err error
+	if p.meters, err = newMeters(deps.Meter); err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
 	}
 	var errs []error
 	if len(cfg.Aliases) == 0 {
@@ -94,35 +103,43 @@ func (p *Proxy) Close() {
 }
 
 // ServeHTTP carries one call. Before the answer begins it fails with the JSON
-// error of the wire, whose "code" is a fault code: invalid_request,
-// request_too_large, capability_missing, capability_scope, not_found, capacity,
+// error of the wire and a fault code in the header [FaultHeader]:
+// invalid_request, request_too_large, capability_missing, not_found, capacity,
 // rate_limited, model_unavailable, model_failed, deadline_exceeded, cancelled.
-// Afterwards it panics with [http.ErrAbortHandler], which resets the stream.
+// Afterwards it panics with [http.ErrAbortHandler], which resets the stream;
+// only where the wire has a terminal for failures (response.failed) does the
+// stream end with it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{began: time.Now(), out: newResponse(w, p.limits)}
 	err := p.carry(w, r, c)
 	p.record(r.Context(), c, err)
 	switch {
-	case err == nil:
+	case err == nil, c.out.ended:
 	case c.out.begun:
 		panic(http.ErrAbortHandler)
 	default:
-		writeFault(w, fault.From(err, "proxy"))
+		writeFault(w, fault.From(err, "proxy"), c.to.wire, c.noRetry)
 	}
 }
 
 // call is one request on its way.
 type call struct {
-	began  time.Time
-	alias  string
-	status int // of the upstream; 0 before it answered
-	out    *response
+	began   time.Time
+	to      route
+	alias   string
+	side    bool
+	noRetry bool
+	status  int // of the upstream; 0 before it answered
+	out     *response
 }
 
 func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, c *call) error {
 	up, err := p.route(r, c)
 	if err != nil {
 		return err
+	}
+	if c.to.list {
+		return c.out.list(c.alias)
 	}
 	select {
 	case p.slots <- struct{}{}:
@@ -132,13 +149,14 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), p.limits.MaxDuration)
 	defer cancel()
-	req, err := readRequest(w, r, p.limits)
+	req, err := readRequest(w, r, c.to, p.limits)
 	if err != nil {
 		return err
 	}
-	if err := req.admit(c.alias, up.fields); err != nil {
+	if err := req.admit(up.admission); err != nil {
 		return err
 	}
+	c.side = up.isSide(req.model)
 	answer, err := up.send(ctx, req)
 	if err != nil {
 		return err
@@ -146,13 +164,14 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, c *call) error {
 	defer answer.close()
 	c.status = answer.status
 	if req.stream {
-		return relayStream(c.out, answer, p.limits)
+		return relayStream(c.out, answer, c.to.follower(), p.limits)
 	}
-	return relayWhole(c.out, answer, p.limits)
+	return relayWhole(c.out, answer, c.to.follower(), p.limits)
 }
 
 func (p *Proxy) route(r *http.Request, c *call) (*upstream, error) {
-	if r.URL.Path != Path || r.Method != http.MethodPost {
+	to, known := routeOf(r)
+	if c.to = to; !known {
 		return nil, fault.New(fault.NotFound, "proxy.route")
 	}
 	alias, ok := aliasFrom(r.Context())
@@ -163,29 +182,38 @@ func (p *Proxy) route(r *http.Request, c *call) (*upstream, error) {
 	if !ok {
 		return nil, fault.New(fault.NotFound, "proxy.route", fault.Detail("model_alias: not configured here"))
 	}
-	c.alias = alias
+	c.alias, c.noRetry = alias, up.noRetry
+	if up.base[to.wire] == nil && !to.list {
+		return nil, fault.New(fault.NotFound, "proxy.route", fault.Detail("model_alias: does not speak this wire"))
+	}
 	return up, nil
 }
 
-// record logs one line for a call. Reasons are words of this package: the text
-// of an error may hold what an endpoint said.
+// record logs one line for a call and counts it. Reasons are words of this
+// package: the text of an error may hold what an endpoint said.
 func (p *Proxy) record(ctx context.Context, c *call, err error) {
 	attrs := []slog.Attr{
 		slog.String("model_alias", c.alias),
 		slog.Int("upstream_status", c.status),
+		slog.String("wire", string(c.to.wire)),
+		slog.String("kind", c.to.kind(c.side)),
 		slog.Int("frames", c.out.frames),
 		slog.Int64("bytes", c.out.bytes),
+		slog.Int64("input_tokens", c.out.usage.in),
+		slog.Int64("output_tokens", c.out.usage.out),
 		slog.Int64("duration_ms", time.Since(c.began).Milliseconds()),
 	}
 	if err == nil {
+		p.meters.add(ctx, c, "ok")
 		p.logger.LogAttrs(ctx, slog.LevelInfo, "model call finished", attrs...)
 		return
 	}
 	e := fault.From(err, "proxy")
+	p.meters.add(ctx, c, string(e.Code()))
 	attrs = append(attrs,
 		slog.String("code", string(e.Code())),
 		slog.String("reason", reasonOf(e)),
-		slog.Bool("reset", c.out.begun),
+		slog.Bool("reset", c.out.begun && !c.out.ended),
 		slog.String("incident_id", e.Incident()))
 	p.logger.LogAttrs(ctx, slog.LevelWarn, "model call failed", attrs...)
 }

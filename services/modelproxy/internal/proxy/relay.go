@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 
@@ -10,41 +8,69 @@ import (
 )
 
 // relayStream passes the events of a stream on, each when it has come and only
-// after it was looked at. It returns nil after the terminal of the wire, in
-// front of which every choice has to have its finish_reason. An answer begins
-// with its first event, so what fails before that is still told with a status.
-func relayStream(out *response, in *answer, l Limits) error {
+// after it was looked at. It returns nil after the terminal of the wire. An
+// answer begins with its first event, so what fails before that is still told
+// with a status.
+func relayStream(out *response, in *answer, f follower, l Limits) error {
 	frames := newFrameReader(in, l.MaxFrame)
-	var seen choices
 	for {
-		f, err := frames.next()
+		frame, err := frames.next()
+		out.usage = f.usage()
 		if err != nil {
+			if f.mayEnd() && endsHere(err) {
+				return nil
+			}
 			return streamFailure(err)
 		}
-		if f.comment {
+		if frame.comment {
 			if err := out.keepAlive(); err != nil {
 				return err
 			}
 			continue
 		}
-		if in.key.in(f.data) {
+		if in.key.in(frame.data) {
 			return failed(errEcho)
 		}
-		if out.bytes+int64(len(f.data)) > l.MaxStream {
+		if out.bytes+int64(len(frame.data)) > l.MaxStream {
 			return failed(errTooLarge)
 		}
-		last, err := seen.take(f.data)
+		s, err := f.event(frame.data)
+		out.usage = f.usage()
 		if err != nil {
 			return err
 		}
-		if err := out.event(f.data); err != nil {
+		if s.failed && !out.begun {
+			return failed(errInAnswer)
+		}
+		if s.failed {
+			out.tell(fault.ModelFailed)
+		}
+		if err := out.event(s.name, s.data); err != nil {
 			return err
 		}
-		if last {
+		if s.last {
 			in.settle()
+			out.ended = true
+		}
+		switch {
+		case s.failed:
+			return failed(errInAnswer)
+		case s.last:
 			return nil
+		case f.mayEnd():
+			in.idle = min(in.idle, l.EndTimeout)
 		}
 	}
+}
+
+// endsHere reports whether a stream that is whole simply came to its end, or
+// stayed open without another word.
+func endsHere(err error) bool {
+	if errors.Is(err, io.EOF) {
+		return true
+	}
+	reason, ok := errors.AsType[reasonError](err)
+	return ok && reason == errIdle
 }
 
 func streamFailure(err error) error {
@@ -57,70 +83,9 @@ func streamFailure(err error) error {
 	return failed(errCut) // the end of the stream, without its terminal
 }
 
-// maxChoices is how many answers to one request the wire allows.
-const maxChoices = 128
-
-// choices follows which answers of a stream have begun and which are finished.
-type choices struct{ finished map[int]bool }
-
-// take looks at one event; last says that it is the terminal.
-func (c *choices) take(data []byte) (last bool, err error) {
-	if string(bytes.TrimSpace(data)) == "[DONE]" {
-		if len(c.finished) == 0 {
-			return false, failed(errNoFinish)
-		}
-		for _, done := range c.finished {
-			if !done {
-				return false, failed(errNoFinish)
-			}
-		}
-		return true, nil
-	}
-	view, err := look(data)
-	if err != nil {
-		return false, err
-	}
-	for _, ch := range view.Choices {
-		if ch.Index < 0 || ch.Index >= maxChoices {
-			return false, failed(errMalformed)
-		}
-		if c.finished == nil {
-			c.finished = make(map[int]bool)
-		}
-		c.finished[ch.Index] = c.finished[ch.Index] || ch.finished()
-	}
-	return false, nil
-}
-
-// view is what has to be known of an answer or of an event of one.
-type view struct {
-	Error   json.RawMessage `json:"error"`
-	Choices []choice        `json:"choices"`
-}
-
-type choice struct {
-	Index        int    `json:"index"`
-	FinishReason string `json:"finish_reason"`
-}
-
-func (c choice) finished() bool { return c.FinishReason != "" }
-
-// look refuses what is no JSON object and what carries an error: its text is
-// the provider's.
-func look(data []byte) (view, error) {
-	var v view
-	if err := json.Unmarshal(data, &v); err != nil || !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		return view{}, failed(errMalformed)
-	}
-	if len(v.Error) > 0 && string(v.Error) != "null" {
-		return view{}, failed(errInAnswer)
-	}
-	return v, nil
-}
-
 // relayWhole passes on an answer that is not streamed. It is read to its end
 // first: what is cut never begins.
-func relayWhole(out *response, in *answer, l Limits) error {
+func relayWhole(out *response, in *answer, f follower, l Limits) error {
 	data, err := io.ReadAll(io.LimitReader(in, l.MaxAnswer+1))
 	if err != nil {
 		return streamFailure(err)
@@ -131,17 +96,10 @@ func relayWhole(out *response, in *answer, l Limits) error {
 	if in.key.in(data) {
 		return failed(errEcho)
 	}
-	v, err := look(data)
+	body, err := f.whole(data)
+	out.usage = f.usage()
 	if err != nil {
 		return err
 	}
-	if len(v.Choices) == 0 {
-		return failed(errMalformed)
-	}
-	for _, c := range v.Choices {
-		if !c.finished() {
-			return failed(errNoFinish)
-		}
-	}
-	return out.whole(data)
+	return out.whole(body)
 }

@@ -27,8 +27,6 @@ func TestRefusedRequests(t *testing.T) {
 		status int
 		code   string
 	}{
-		"another model":         {`{"model":"other","messages":[{"role":"user","content":"hi"}]}`, 403, "capability_scope"},
-		"model in other case":   {`{"model":"Main","messages":[{"role":"user","content":"hi"}]}`, 403, "capability_scope"},
 		"no model":              {`{"messages":[{"role":"user","content":"hi"}]}`, 400, "invalid_request"},
 		"model is no text":      {`{"model":["main"],"messages":[{"role":"user","content":"hi"}]}`, 400, "invalid_request"},
 		"two models":            {field(`"model":"other"`), 400, "invalid_request"},

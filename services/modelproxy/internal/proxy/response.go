@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"cofferdam.dev/pkg/fault"
 )
 
 // response is what the caller gets. It has a header of its own: none of an
@@ -15,6 +17,8 @@ type response struct {
 	timeout time.Duration
 
 	begun  bool // whether a status was sent
+	ended  bool // whether the terminal was
+	usage  usage
 	frames int
 	bytes  int64
 }
@@ -37,14 +41,23 @@ func (r *response) begin(media string) {
 
 // event sends one event. It waits for the caller, but not for ever: a caller
 // that does not read must not hold an upstream's answer here.
-func (r *response) event(data []byte) error {
+func (r *response) event(name string, data []byte) error {
 	r.begin(mediaStream)
 	r.frames++
-	frame := make([]byte, 0, len(data)+16)
+	frame := make([]byte, 0, len(data)+len(name)+32)
+	if name != "" {
+		frame = append(append(append(frame, "event: "...), name...), '\n')
+	}
 	for line := range bytes.SplitSeq(data, []byte("\n")) {
 		frame = append(append(append(frame, "data: "...), line...), '\n')
 	}
 	return r.write(append(frame, '\n'))
+}
+
+// tell puts the code of a failure that a stream ends in behind the stream, for
+// who does not read the wire.
+func (r *response) tell(code fault.Code) {
+	r.w.Header().Set(http.TrailerPrefix+FaultHeader, string(code))
 }
 
 // keepAlive sends a comment once the answer has begun. The upstream's own text

@@ -1,4 +1,4 @@
-// Package rpc puts the door of Cofferdam in front of the model route: a sandbox,
+// Package rpc puts the door of Cofferdam in front of the model routes: a sandbox,
 // with a capability for the model proxy and the envelope of its run, which is
 // the committed one.
 package rpc
@@ -28,6 +28,8 @@ type Config struct {
 	Telemetry   *telemetry.Telemetry
 	// Proxy carries what was let in.
 	Proxy http.Handler
+	// CallsPerRun is how many calls one run may make, those on the side included.
+	CallsPerRun int
 }
 
 // Callers are the sandboxes of the trust domain. Which of them, and for which
@@ -36,17 +38,20 @@ func Callers(td spiffeid.TrustDomain) identity.AllowList {
 	return identity.AllowList{identity.AnySandbox(td)}
 }
 
-// NewHandler serves the one route.
+// NewHandler serves the routes of the proxy, each behind the same door.
 func NewHandler(cfg Config) (http.Handler, error) {
 	s := pkgrpc.NewServer(pkgrpc.Config{
 		Logger: cfg.Logger, Verifier: cfg.Verifier, Guard: cfg.Guard, Telemetry: cfg.Telemetry,
 	}, nil)
-	s.HandleHTTP(http.MethodPost+" "+proxy.Path, pkgrpc.Policy{
-		Callers:  Callers(cfg.TrustDomain),
-		Audience: capability.ModelProxy,
-		Fence:    pkgrpc.RunFence,
-		MaxBytes: proxy.MaxRequest,
-	}, newRuns(cfg.Guard, fenceEvery).watched(authorized(cfg.Proxy)))
+	carry := newRuns(cfg.Guard, fenceEvery, cfg.CallsPerRun).watched(authorized(cfg.Proxy))
+	for _, pattern := range proxy.Patterns() {
+		s.HandleHTTP(pattern, pkgrpc.Policy{
+			Callers:  Callers(cfg.TrustDomain),
+			Audience: capability.ModelProxy,
+			Fence:    pkgrpc.RunFence,
+			MaxBytes: proxy.MaxRequest,
+		}, carry)
+	}
 	return s.Handler()
 }
 

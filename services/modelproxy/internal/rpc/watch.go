@@ -15,22 +15,34 @@ const (
 	// fenceEvery is how often the fence is asked again while a call goes on: a
 	// model's stream must not outlive its run or its lease for long.
 	fenceEvery = 2 * time.Second
-	// callsPerRun is how many calls of one run may go on at once. More are
+	// atOncePerRun is how many calls of one run may go on at once. More are
 	// rate_limited, so that no run takes every slot of the proxy.
-	callsPerRun = 8
+	atOncePerRun = 8
+	// sweepEvery is how often runs whose time is over are forgotten.
+	sweepEvery = time.Minute
 )
 
-// runs counts the calls that go on, and ends those whose run is over.
+// runs counts the calls of runs, and ends those whose run is over. The counts
+// are those of this process: a proxy that was started again begins anew.
 type runs struct {
 	guard *fence.Guard
 	every time.Duration
+	most  int // calls of one run
+	now   func() time.Time
 
-	mu   sync.Mutex
-	open map[string]int
+	mu    sync.Mutex
+	run   map[string]*calls
+	swept time.Time
 }
 
-func newRuns(guard *fence.Guard, every time.Duration) *runs {
-	return &runs{guard: guard, every: every, open: map[string]int{}}
+// calls of one run.
+type calls struct {
+	open, total int
+	until       time.Time // the run's deadline
+}
+
+func newRuns(guard *fence.Guard, every time.Duration, most int) *runs {
+	return &runs{guard: guard, every: every, most: most, now: time.Now, run: map[string]*calls{}}
 }
 
 // watched serves a call for as long as its run is the committed one.
@@ -42,8 +54,8 @@ func (r *runs) watched(next http.Handler) http.Handler {
 			return
 		}
 		env := grant.Envelope()
-		if !r.enter(env.RunID) {
-			fault.WriteHTTP(w, fault.New(fault.RateLimited, "modelproxy.watched", fault.RetryAfter(time.Second)))
+		if err := r.enter(env.RunID, grant.Committed().RunDeadline); err != nil {
+			fault.WriteHTTP(w, err)
 			return
 		}
 		defer r.leave(env.RunID)
@@ -74,20 +86,44 @@ func (r *runs) watch(ctx context.Context, env fence.Envelope, end context.Cancel
 	}
 }
 
-func (r *runs) enter(runID string) bool {
+// enter counts a call that begins, or refuses it: rate_limited where too many of
+// the run go on, access_denied where it has had all that it may.
+func (r *runs) enter(runID string, until time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open[runID] >= callsPerRun {
-		return false
+	r.sweep()
+	c := r.run[runID]
+	if c == nil {
+		c = &calls{until: until}
+		r.run[runID] = c
 	}
-	r.open[runID]++
-	return true
+	switch {
+	case c.total >= r.most:
+		return fault.New(fault.AccessDenied, "modelproxy.enter", fault.Detail("model calls: the run has made as many as it may"))
+	case c.open >= atOncePerRun:
+		return fault.New(fault.RateLimited, "modelproxy.enter", fault.RetryAfter(time.Second))
+	}
+	c.open++
+	c.total++
+	return nil
 }
 
 func (r *runs) leave(runID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open[runID]--; r.open[runID] == 0 {
-		delete(r.open, runID)
+	r.run[runID].open--
+}
+
+// sweep forgets the runs whose deadline has passed: the fence refuses them.
+func (r *runs) sweep() {
+	now := r.now()
+	if now.Sub(r.swept) < sweepEvery {
+		return
+	}
+	r.swept = now
+	for id, c := range r.run {
+		if c.open == 0 && now.After(c.until) {
+			delete(r.run, id)
+		}
 	}
 }

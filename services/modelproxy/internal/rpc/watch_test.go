@@ -22,11 +22,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // stand serves next behind the door and the watch.
 func stand(t *testing.T, next http.HandlerFunc) (*rpctest.Stand, func(context.Context) (int, error)) {
 	t.Helper()
+	return standWith(t, 100, next)
+}
+
+func standWith(t *testing.T, most int, next http.HandlerFunc) (*rpctest.Stand, func(context.Context) (int, error)) {
+	t.Helper()
 	s := rpctest.NewStand(t)
 	srv := pkgrpc.NewServer(s.RPC(), nil)
 	callers := Callers(rpctest.SandboxID().TrustDomain())
 	srv.HandleHTTP("POST /x", pkgrpc.Policy{Callers: callers, Audience: capability.ModelProxy, Fence: pkgrpc.RunFence},
-		newRuns(s.Guard(), 5*time.Millisecond).watched(next))
+		newRuns(s.Guard(), 5*time.Millisecond, most).watched(next))
 	h, err := srv.Handler()
 	if err != nil {
 		t.Fatal(err)
@@ -83,14 +88,14 @@ func TestCallsOfOneRunAreBounded(t *testing.T) {
 	proceed := make(chan struct{})
 	full := make(chan struct{})
 	_, call := stand(t, func(w http.ResponseWriter, _ *http.Request) {
-		if in.Add(1) == callsPerRun {
+		if in.Add(1) == atOncePerRun {
 			close(full)
 		}
 		<-proceed
 		w.WriteHeader(http.StatusNoContent)
 	})
-	done := make(chan int, callsPerRun)
-	for range callsPerRun {
+	done := make(chan int, atOncePerRun)
+	for range atOncePerRun {
 		go func() {
 			status, err := call(context.WithoutCancel(t.Context()))
 			if err != nil {
@@ -104,12 +109,53 @@ func TestCallsOfOneRunAreBounded(t *testing.T) {
 		t.Errorf("one more call: %d, %v; want 429", status, err)
 	}
 	close(proceed)
-	for range callsPerRun {
+	for range atOncePerRun {
 		if status := <-done; status != http.StatusNoContent {
 			t.Errorf("status = %d", status)
 		}
 	}
 	if status, err := call(t.Context()); err != nil || status != http.StatusNoContent {
 		t.Errorf("afterwards: %d, %v", status, err)
+	}
+}
+
+// A run has so many calls and no more, however far apart they are.
+func TestAllCallsOfOneRunAreBounded(t *testing.T) {
+	_, call := standWith(t, 3, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for n := range 5 {
+		want := http.StatusNoContent
+		if n >= 3 {
+			want = http.StatusForbidden // which agents do not repeat
+		}
+		if status, err := call(t.Context()); err != nil || status != want {
+			t.Errorf("call %d: %d, %v; want %d", n, status, err, want)
+		}
+	}
+}
+
+// Runs are forgotten after their deadline, and not before: an idle run must not
+// begin to count anew.
+func TestRunsAreForgottenAfterTheirDeadline(t *testing.T) {
+	now := time.Now()
+	r := newRuns(nil, 0, 2)
+	r.now = func() time.Time { return now }
+	must := func(runID string, want bool) {
+		t.Helper()
+		err := r.enter(runID, now.Add(time.Hour))
+		if (err == nil) != want || err != nil && !fault.Is(err, fault.AccessDenied) {
+			t.Errorf("%s: %v", runID, err)
+		}
+		if err == nil {
+			r.leave(runID)
+		}
+	}
+	must("a", true)
+	must("a", true)
+	now = now.Add(59 * time.Minute)
+	must("a", false)
+	now = now.Add(2 * time.Minute)
+	must("b", true)
+	if len(r.run) != 1 {
+		t.Errorf("%d runs are kept", len(r.run))
 	}
 }
