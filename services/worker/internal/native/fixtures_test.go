@@ -115,15 +115,18 @@ func without(list []string, prefix string) []string {
 // A reasoning model's own seal goes back to its own wire only: after a change of
 // the model it is nothing that another provider could read.
 func TestSealOfAnotherWire(t *testing.T) {
-	s := newStand(t, on(anthropicWire())...)
-	s.model.play(anthropicWire().says(reply{reasoning: "hm", text: "Hello.", stop: "stop"}))
-	s.run(t, "run-1", "hi").wantFinished(t, "stop")
-	other := newStand(t, on(responsesWire())...)
-	other.thread = s.thread
-	other.model.play(responsesWire().says(reply{text: "ok", stop: "stop"}))
-	other.run(t, "run-2", "again").wantFinished(t, "stop")
-	if got := strings.Join(other.asked(t, responsesWire()).turns, "|"); got != "user hi|assistant Hello.|user again" {
-		t.Errorf("the model is sent %s", got)
+	for _, pair := range [][2]wire{{anthropicWire(), responsesWire()}, {responsesWire(), anthropicWire()}} {
+		from, to := pair[0], pair[1]
+		s := newStand(t, on(from)...)
+		s.model.play(from.says(reply{reasoning: "hm", text: "Hello.", stop: "stop"}))
+		s.run(t, "run-1", "hi").wantFinished(t, "stop")
+		other := newStand(t, on(to)...)
+		other.thread = s.thread
+		other.model.play(to.says(reply{text: "ok", stop: "stop"}))
+		other.run(t, "run-2", "again").wantFinished(t, "stop")
+		if got := strings.Join(other.asked(t, to).turns, "|"); got != "user hi|assistant Hello.|user again" {
+			t.Errorf("the model is sent %s", got)
+		}
 	}
 }
 

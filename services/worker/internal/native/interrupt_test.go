@@ -216,7 +216,10 @@ func TestResumeOfAnotherInterrupt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRun(t, "run-2", 1<<40, event.Carried{ToolCallID: q.ToolApprovals[0].ToolCallID, Decision: event.DecisionApprove})
 			r.begin(t, func(ctx context.Context) (harness.Result, error) {
-				d := harness.Decision{RunID: "run-2", Interrupt: event.InterruptRequested{InterruptID: id}}
+				d := harness.Decision{
+					RunID: "run-2", Interrupt: event.InterruptRequested{InterruptID: id},
+					Tools: []harness.ToolDecision{{ToolCallID: q.ToolApprovals[0].ToolCallID, Decision: event.DecisionApprove}},
+				}
 				return s.runtime.Resume(ctx, d, s.facades(r), r)
 			}).read().wantError(t, fault.InterruptConflict)
 		})

@@ -34,12 +34,26 @@ func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
 	if next.retryAfter != "" {
 		h.Set("Retry-After", next.retryAfter)
 	}
-	return &http.Response{StatusCode: next.status, Header: h, Body: io.NopCloser(strings.NewReader(next.body)), Request: r}, nil
+	var body io.Reader = strings.NewReader(next.body)
+	if next.breaks > 0 {
+		body = io.MultiReader(body, breaking(next.breaks))
+	}
+	return &http.Response{StatusCode: next.status, Header: h, Body: io.NopCloser(body), Request: r}, nil
+}
+
+// breaking is a connection that breaks after a while.
+type breaking time.Duration
+
+func (b breaking) Read([]byte) (int, error) {
+	<-time.After(time.Duration(b))
+	return 0, io.ErrUnexpectedEOF
 }
 
 type canned struct {
 	status           int
 	body, retryAfter string
+	// breaks says after what time the connection breaks; 0 is a clean end.
+	breaks time.Duration
 }
 
 // bubble is a stand with neither network nor temporary files.
@@ -88,7 +102,7 @@ func TestRetry(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ok := canned{status: 200, body: string(w.stream(reply{text: "ok", stop: "stop"}))}
 				script := &scripted{answers: []canned{
-					{code, `{}`, ""}, {code, `{}`, "20"}, {code, `{}`, ""}, ok,
+					{status: code, body: `{}`}, {status: code, body: `{}`, retryAfter: "20"}, {status: code, body: `{}`}, ok,
 				}}
 				got := bubble(t, w, script).timed(t, time.Hour)
 				got.wantFinished(t, "stop")
@@ -108,7 +122,7 @@ func TestRetry(t *testing.T) {
 // Retries end: by number, by the run's deadline, and by a cancel.
 func TestRetryEnds(t *testing.T) {
 	w := chatWire()
-	busy := canned{429, `{}`, "20"}
+	busy := canned{status: 429, body: `{}`, retryAfter: "20"}
 	script := func() *scripted {
 		s := &scripted{}
 		for range 20 {
@@ -171,7 +185,7 @@ func TestNoRetry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scripted{answers: []canned{{c.status, c.body, ""}}}
+				s := &scripted{answers: []canned{{status: c.status, body: c.body}}}
 				bubble(t, chatWire(), s).timed(t, time.Hour).wantError(t, c.code)
 				if len(s.at) != 1 {
 					t.Errorf("asked %d times", len(s.at))
@@ -191,7 +205,7 @@ func TestRetryOfAnEmptyStream(t *testing.T) {
 	for _, w := range wires() {
 		synctest.Test(t, func(t *testing.T) {
 			s := &scripted{answers: []canned{
-				{200, bodies[w.name], ""}, {status: 200, body: string(w.stream(reply{text: "ok", stop: "stop"}))},
+				{status: 200, body: bodies[w.name]}, {status: 200, body: string(w.stream(reply{text: "ok", stop: "stop"}))},
 			}}
 			got := bubble(t, w, s).timed(t, time.Hour)
 			got.wantFinished(t, "stop")
@@ -220,4 +234,27 @@ func TestRetryAfter(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The other end of a stream closes it at the same deadline, and may be a little
+// earlier: that is the deadline, and no failure of the model.
+func TestStreamBreaksAtTheDeadline(t *testing.T) {
+	begun := map[harness.Wire]string{
+		harness.WireOpenAIChat:        "data: " + content("Hel") + "\n\n",
+		harness.WireOpenAIResponses:   "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"Hel\"}\n\n",
+		harness.WireAnthropicMessages: "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hel\"}}\n\n",
+	}
+	for _, w := range wires() {
+		for breaks, want := range map[time.Duration]event.Type{
+			9900 * time.Millisecond: event.TypeRunCancelled, 9 * time.Second: event.TypeRunError, 11 * time.Second: event.TypeRunCancelled,
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{answers: []canned{{status: 200, body: begun[w.name], breaks: breaks}}}
+				got := bubble(t, w, s).timed(t, 10*time.Second)
+				if got.end().Type() != want || got.text() != "Hel" {
+					t.Errorf("%s, after %v: %#v", w.name, breaks, got.end())
+				}
+			})
+		}
+	}
 }

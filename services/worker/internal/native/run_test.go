@@ -112,7 +112,7 @@ func (r *testRun) finish(t *testing.T, result harness.Result, err error) {
 	}
 	var end event.Data
 	switch {
-	case errors.Is(r.ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(r.ctx.Err(), context.DeadlineExceeded), f.Code() == fault.DeadlineExceeded:
 		end = event.RunCancelled{Reason: event.CancelledByDeadline, SideEffectStatus: event.SideEffectsPossible}
 	case r.ctx.Err() != nil, f.Code() == fault.Cancelled:
 		end = event.RunCancelled{Reason: event.CancelledByClient, SideEffectStatus: event.SideEffectsPossible}
