@@ -7,6 +7,8 @@ import (
 	"mime"
 	"net/http"
 	"time"
+
+	"cofferdam.dev/pkg/fault"
 )
 
 const (
@@ -62,9 +64,13 @@ func (a *answer) close() {
 	_ = a.body.Close() // nothing more is wanted of it
 }
 
-// checkAnswer demands a whole answer of the right kind. It reads no body: what
-// an endpoint says about a failure is not for the sandbox.
+// checkAnswer demands a whole answer of the right kind. What an endpoint says
+// about a failure is not for the sandbox, but for one thing that a harness can
+// mend: that the request does not fit the model's context.
 func checkAnswer(res *http.Response, stream bool) error {
+	if res.StatusCode == http.StatusBadRequest && contextFull(res.Body) {
+		return fault.Wrap(errContextFull, fault.RequestTooLarge, "proxy")
+	}
 	if res.StatusCode != http.StatusOK {
 		return statusFailure(res.StatusCode, res.Header)
 	}

@@ -179,11 +179,16 @@ func (u *upstream) ask(w *watch, req *request, address string, body []byte, key 
 	req.to.wire.credential(out.Header, key)
 	w.expect(u.limits.HeaderTimeout, errLate)
 	res, err := u.trip.RoundTrip(out)
-	w.pause()
-	if err != nil {
-		return nil, transportFailure(w.ctx, err, unavailable)
+	if err == nil {
+		err = checkAnswer(res, req.stream) // may read the body, within the same time
+	} else {
+		err = transportFailure(w.ctx, err, unavailable)
 	}
-	if err := checkAnswer(res, req.stream); err != nil {
+	w.pause()
+	if res == nil {
+		return nil, err
+	}
+	if err != nil {
 		w.end()
 		_ = res.Body.Close() // nothing of it is wanted
 		return nil, err

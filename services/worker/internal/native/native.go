@@ -15,7 +15,7 @@ import (
 // events' order is another version.
 const (
 	ID      = "native"
-	Version = "1.0.0"
+	Version = "1.1.0"
 )
 
 // Config of the adapter.
