@@ -103,5 +103,5 @@ func (a *Adapter) Initialize(_ context.Context, c harness.Construction) (harness
 	if err := loopback.Validate(c.Tools); err != nil {
 		return nil, err
 	}
-	return &runtime{cfg: a.cfg, construction: c, tools: newCatalogue(c.Tools), pristine: true}, nil
+	return &runtime{cfg: a.cfg, construction: c, tools: newCatalogue(c.Tools), pristine: true, operation: make(chan struct{}, 1)}, nil
 }

@@ -33,7 +33,7 @@ import (
 //	askagain ...            the same without waiting for the answer
 //	answers                 wait for those answers, and tell them
 //	later MS {json}         a raw line after so many milliseconds, also after the turn
-//	child FILE              a process that writes FILE after a moment
+//	child FILE              a process that goes on, its id in FILE
 //	garbage, long, flood, hang, deaf, call METHOD, exit N, stop REASON, error CODE, history, home FILE
 type agent struct {
 	mu     sync.Mutex
@@ -313,7 +313,9 @@ func (a *agent) step(ctx context.Context, word, rest string) {
 		}
 		a.say("answered " + string(<-a.request(method, json.RawMessage(params))) + "\n")
 	case "child":
-		_ = exec.Command("/bin/sh", "-c", "sleep 1; echo late > "+rest).Start() //nolint:noctx // what ends it is tested
+		c := exec.Command("/bin/sleep", "600") //nolint:noctx // what ends it is tested
+		_ = c.Start()
+		_ = os.WriteFile(rest, []byte(strconv.Itoa(c.Process.Pid)), 0o600)
 	case "home":
 		b, _ := os.ReadFile(filepath.Join(os.Getenv("HOME"), rest))
 		a.say(string(b))

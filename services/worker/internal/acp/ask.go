@@ -103,37 +103,38 @@ func (t *turn) signal() {
 // is decided on by the broker and at the MCP endpoint; here it only waits for a
 // person where it needs one and shows its arguments.
 func (t *turn) judge(p *projector, c *call) (verdict, []event.Draft) {
-	mayAsk := t.construction.Interrupts.ToolApproval && !t.suspended
+	mayAsk := t.construction.Interrupts.ToolApproval && !t.suspended && p.openOwn()+len(t.asks) < maxOpenOwn
 	if c.id == "" && c.tool == nil {
 		c.tool = p.tools.find(c)
 	}
 	if c.tool != nil {
 		args, known := c.shown()
 		switch {
-		case !c.tool.ApprovalRequired, !known, p.grantFor(c.tool.ID, args) != nil:
+		case !c.tool.ApprovalRequired, known && p.grantFor(c.tool.ID, args) != nil, !known && p.expected(c.tool.ID):
 			return allow, nil
-		case !mayAsk:
+		case !mayAsk, c.ended:
 			return reject, nil
+		default:
+			// What is not known of it may still come; else the endpoint asks.
+			c.waits = true
+			return person, nil
 		}
-		out := p.follow(c, true)
-		if c.id == "" || c.ended {
-			return reject, out
-		}
-		return person, out
+	}
+	// Nobody can decide on a call of which nothing can be shown.
+	mayAsk = mayAsk && t.cfg.Preset.Permission == PermissionAsk && !c.ended && c.asked() != event.EmptyObject
+	if mayAsk && !c.granted && p.approval(c) == nil {
+		c.waits = true
+		return person, nil
 	}
 	out := p.follow(c, true)
-	args, _ := c.shown()
 	switch {
 	case c.granted:
 		c.granted = false
 		return allow, out
 	case t.cfg.Preset.Permission == PermissionAllow:
 		return allow, out
-	case !mayAsk, c.id == "", c.ended, args == event.EmptyObject:
-		// Nobody can decide on a call of which nothing can be shown.
-		return reject, out
 	default:
-		return person, out
+		return reject, out
 	}
 }
 
@@ -207,16 +208,39 @@ func (t *turn) settled(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-enough.C:
-			return t.open()
+			return t.askable()
 		case <-look.C:
 			if !t.open() {
 				return false
 			}
 			if t.quietSince() >= t.cfg.Siblings && t.run.Calling() == 0 {
-				return true
+				return t.askable()
 			}
 		}
 	}
+}
+
+// askable sorts out the questions that a person cannot be asked, and tells
+// whether any are left. A call of an offered tool of which the agent shows no
+// arguments is asked about where they are known: at the MCP endpoint.
+func (t *turn) askable() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asks = slices.DeleteFunc(t.asks, func(a *ask) bool {
+		c := a.call
+		_, known := c.shown()
+		v := allow
+		switch {
+		case c.ended, rank(c.status) == rank(statusDone):
+			v = reject // it was over before anybody could decide
+		case c.tool == nil, known:
+			return false
+		}
+		c.waits = false
+		a.answer <- chosen(a.options, v)
+		return true
+	})
+	return len(t.asks)+len(t.brokered) > 0
 }
 
 // open tells whether a person is waited for.

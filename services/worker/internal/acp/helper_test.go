@@ -66,7 +66,7 @@ func testPreset(t *testing.T) acp.Preset {
 		Env:       map[string]string{envAgent: "normal", "MODEL_URL": "${MODEL_BASE_URL_V1}", "MODEL_KEY": "${MODEL_KEY}"},
 		HomeFiles: map[string]json.RawMessage{"config.json": json.RawMessage(`{"model":"${MODEL}"}`), "note": json.RawMessage(`"mcp ${MCP_URL}"`)},
 		ModelWire: harness.WireOpenAIChat, MCP: acp.MCPHTTP, State: hosted.Paths{Include: []string{"sessions"}, Exclude: []string{"sessions/*.tmp"}},
-		Permission: acp.PermissionAsk, StartupMS: 5000, GraceMS: 1000, SlashPrefix: "Message:\n", Images: true, Embedded: true,
+		Permission: acp.PermissionAsk, StartupMS: 60_000, GraceMS: 1000, SlashPrefix: "Message:\n", Images: true, Embedded: true,
 		DropText: []string{"Model metadata"},
 	}
 }

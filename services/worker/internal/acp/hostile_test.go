@@ -63,7 +63,10 @@ func TestAnAgentThatDoesNotStart(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			s := newStand(t, func(s *stand) {
-				s.preset.Env[envAgent], s.preset.StartupMS, s.preset.GraceMS, s.preset.Mode = mode, 2000, 200, "default"
+				s.preset.Env[envAgent], s.preset.GraceMS, s.preset.Mode = mode, 200, "default"
+				if strings.HasPrefix(mode, "hang") {
+					s.preset.StartupMS = 2000
+				}
 			})
 			o := s.run(t, "run-1", "text x")
 			o.wantError(t, want)

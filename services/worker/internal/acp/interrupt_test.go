@@ -323,3 +323,41 @@ func TestAWorldThatCannotBeStopped(t *testing.T) {
 	}
 	s.resume(t, "run-2", o, decide(i, event.DecisionReject)...).wantFinished(t, "end_turn")
 }
+
+// An agent may ask about less than it told before: the same question for the same
+// call is recognized in a new worker, under the id of the approved call.
+func TestAQuestionAboutAPartOfTheArguments(t *testing.T) {
+	s := newStand(t)
+	script := []string{
+		`raw {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"$S","update":{"sessionUpdate":"tool_call","toolCallId":"t1","title":"bash","status":"pending","rawInput":{"cwd":"/w"}}}}`,
+		`raw {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"$S","update":{"sessionUpdate":"tool_call_update","toolCallId":"t1","status":"pending","rawInput":{"cwd":"/w","command":"ls"}}}}`,
+		`ask t1 ls execute {"command":"ls"}`,
+		`raw {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"$S","update":{"sessionUpdate":"tool_call_update","toolCallId":"t1","status":"completed","rawOutput":"out"}}}`,
+	}
+	o := s.run(t, "run-1", lines(script...))
+	i := o.wantInterrupt(t)
+	started := of[event.ToolStarted](o.recorder)
+	if len(started) != 1 || started[0].ToolName != "agent.bash" || started[0].Arguments != `{"cwd":"/w","command":"ls"}` || i.ToolApprovals[0].ToolArgs != `{"command":"ls"}` {
+		t.Fatalf("started %+v, approvals %+v", started, i.ToolApprovals)
+	}
+	s.afterwards(script...)
+	o = s.newWorker(t).resume(t, "run-2", o, decide(i, event.DecisionApprove)...)
+	o.wantFinished(t, "end_turn")
+	if f := of[event.ToolFinished](o.recorder); len(f) != 1 || f[0].ToolCallID != i.ToolApprovals[0].ToolCallID || o.text() != "[selected yes]" {
+		t.Errorf("finished %+v, text %q", f, o.text())
+	}
+}
+
+// Of a question without arguments a person cannot decide: the call itself is asked
+// about when it comes.
+func TestAQuestionWithoutArguments(t *testing.T) {
+	s := newStand(t)
+	o := s.run(t, "run-1", lines(`ask t1 cofferdam_fs_write other {}`, `mcp fs_write {"path":"a"}`))
+	i := o.wantInterrupt(t)
+	if len(i.ToolApprovals) != 1 || i.ToolApprovals[0].ToolArgs != `{"path":"a"}` || o.text() != "[selected yes]" {
+		t.Errorf("approvals %+v, text %q", i.ToolApprovals, o.text())
+	}
+	if len(s.tools.called()) > 0 {
+		t.Error("the tool was called")
+	}
+}

@@ -30,8 +30,10 @@ func (c *call) ownName() string {
 	if m := stamped.FindStringSubmatch(c.key); name == "" && m != nil {
 		name = m[1]
 	}
-	if name == "" && identifier.MatchString(c.title) {
-		name = c.title
+	for _, title := range []string{c.first, c.title} { // the first may be the tool's name, and a later one what it does
+		if name == "" && identifier.MatchString(title) {
+			name = title
+		}
 	}
 	if name == "" {
 		name = c.kind

@@ -27,8 +27,10 @@ func (p *projector) follow(c *call, must bool) []event.Draft {
 			return p.suppressed(c, over)
 		}
 		// Agents tell of a call piece by piece. It is started once there is something
-		// to show, or nothing more to wait for.
-		ready := c.named() && (len(c.input) > 0 && !emptyInput(c.input) || rank(c.status) >= rank(statusRuns))
+		// to show, or nothing more to wait for; one that may have been approved before,
+		// once it is clear whether it was.
+		known := len(c.input) > 0 && !emptyInput(c.input) && c.reports > 1
+		ready := c.named() && (known || rank(c.status) >= rank(statusRuns)) && !c.waits && !p.expected(c.ownName())
 		if !ready && !over && !must {
 			return nil
 		}
@@ -69,7 +71,7 @@ func (p *projector) start(c *call) []event.Draft {
 		c.toolID = c.tool.ID
 	}
 	args, _ := c.shown()
-	if g := p.grantFor(c.toolID, args); g != nil && c.tool == nil {
+	if g := p.approval(c); g != nil {
 		g.used, c.id, c.granted, c.streamed = true, g.callID, true, true
 		return p.closeTexts()
 	}
@@ -81,6 +83,18 @@ func (p *projector) start(c *call) []event.Draft {
 	c.id = fmt.Sprintf("call-%s-a%d", p.tag, p.numbered)
 	c.streamed = args != event.EmptyObject
 	return append(p.closeTexts(), event.Draft{Data: event.ToolStarted{ToolCallID: c.id, ToolName: c.toolID, Arguments: args}})
+}
+
+// approval is the grant of an own tool's call, or nil.
+func (p *projector) approval(c *call) *grant {
+	if c.tool != nil {
+		return nil
+	}
+	args, _ := c.shown()
+	if g := p.grantFor(c.ownName(), args); g != nil {
+		return g
+	}
+	return p.grantFor(c.ownName(), c.asked())
 }
 
 func (p *projector) openOwn() (n int) {
@@ -132,6 +146,16 @@ func (c *call) result() event.Value {
 	return v
 }
 
+// asked are the arguments that a person decides on.
+func (c *call) asked() event.Object {
+	if c.tool == nil && len(c.question) > 0 {
+		args, _ := objectOf(c.question, maxShownArguments)
+		return args
+	}
+	args, _ := c.shown()
+	return args
+}
+
 // shown are the arguments as an event can have them, and whether they are all
 // there is. Where an agent tells none, its title is what is known.
 func (c *call) shown() (event.Object, bool) {
@@ -143,7 +167,7 @@ func (c *call) shown() (event.Object, bool) {
 		return objectOf(input, maxShownArguments)
 	}
 	if c.tool != nil || c.title == "" || c.title == c.name {
-		return event.EmptyObject, c.tool != nil && len(c.input) > 0
+		return event.EmptyObject, false
 	}
 	title, err := json.Marshal(map[string]string{"title": c.title})
 	if err != nil { // a string always marshals

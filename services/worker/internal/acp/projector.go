@@ -57,8 +57,12 @@ type call struct {
 	title, first, kind, status string
 	name                       string
 	input                      json.RawMessage
-	output                     string
-	outputJSON                 json.RawMessage
+	// question has the arguments that the agent asks about, which may be some of
+	// them.
+	question   json.RawMessage
+	output     string
+	outputJSON json.RawMessage
+	reports    int
 
 	// id of its events; "" before it was started.
 	id string
@@ -73,6 +77,8 @@ type call struct {
 	muted bool
 	// granted was approved by a person before it was made.
 	granted bool
+	// waits for a person; it is started once they are asked.
+	waits bool
 }
 
 func newProjector(tag string, tools catalogue, drop []string) *projector {
@@ -150,7 +156,15 @@ func (c *call) merge(r report) {
 			*f.to = f.from
 		}
 	}
-	if len(r.input) > 0 && (!emptyInput(r.input) || len(c.input) == 0) {
+	c.reports++
+	told := len(r.input) > 0 && !emptyInput(r.input)
+	switch {
+	case r.asks && told:
+		c.question = r.input
+		if len(c.input) == 0 || emptyInput(c.input) {
+			c.input = r.input
+		}
+	case told, len(c.input) == 0:
 		c.input = r.input
 	}
 	if r.more != "" && r.output == "" {
@@ -189,6 +203,11 @@ type grant struct {
 	// arguments that the call has to have, and those that it gets.
 	arguments, edited event.Object
 	used              bool
+}
+
+// expected tells whether a call of a tool is still to come that was approved.
+func (p *projector) expected(toolID string) bool {
+	return slices.ContainsFunc(p.grants, func(g *grant) bool { return !g.used && g.toolID == toolID })
 }
 
 // grantFor gives the first grant for a call of a tool with these arguments.
@@ -248,6 +267,9 @@ func (p *projector) ended(id string) {
 func (p *projector) finish(keep map[string]bool) []event.Draft {
 	out := p.closeTexts()
 	for _, c := range p.order {
+		if c.id == "" && c.tool == nil && c.named() {
+			out = append(out, p.follow(c, true)...)
+		}
 		if c.id == "" || c.ended || c.muted || keep[c.id] {
 			continue
 		}

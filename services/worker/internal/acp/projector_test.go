@@ -128,6 +128,10 @@ func TestUpdatesBecomeEvents(t *testing.T) {
 			[]string{call1(`"title":"bash","status":"pending","rawInput":{}`), update1(`"status":"in_progress","rawInput":{"command":"ls"}`), `ask {"toolCallId":"c1","title":"bash","rawInput":{"command":"ls"}}`, update1(`"status":"in_progress"`), update1(completed), chunkHi},
 			append(bash, text...),
 		},
+		"opencode, a first piece": {
+			[]string{call1(`"title":"bash","status":"pending","rawInput":{"cwd":"/w"}`), update1(`"status":"in_progress","title":"ls","rawInput":{"command":"ls","cwd":"/w"}`), `ask {"toolCallId":"c1","title":"ls","rawInput":{"command":"ls"}}`, update1(completed)},
+			[]string{`start agent.bash {"command":"ls","cwd":"/w"}`, `finish "out"`},
+		},
 		"opencode, asks first": {
 			[]string{`ask {"toolCallId":"c1","title":"bash","rawInput":{"command":"ls"}}`, call1(`"title":"bash","status":"pending"`), update1(completed)}, bash,
 		},
@@ -259,7 +263,7 @@ func TestProjectorBounds(t *testing.T) {
 	if starts != maxOpenOwn || !strings.Contains(strings.Join(got, "\n"), "warning tool_calls_not_shown") {
 		t.Errorf("%d starts", starts)
 	}
-	big, err := json.Marshal(strings.Repeat("x", 5<<20))
+	big, err := json.Marshal(strings.Repeat("x", 3<<20))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,10 @@ import (
 // Resume goes on where an interrupt was committed: with the agent that was stopped
 // there, or with another one that loads the session and is told what was decided.
 func (r *runtime) Resume(ctx context.Context, d harness.Decision, f harness.Facades, emit harness.Emitter) (harness.Result, error) {
-	r.operation.Lock()
-	defer r.operation.Unlock()
+	if err := r.take(ctx); err != nil {
+		return harness.Result{}, err
+	}
+	defer r.give()
 	t := r.newTurn(ctx, d.RunID, f, emit)
 	if h := r.held; h != nil && h.interrupt == d.Interrupt.InterruptID {
 		if head, err := f.Thread.Load(ctx, codec(&r.cfg.Preset)); err == nil && head.Revision == h.revision {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path"
-	"sync"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -25,7 +24,7 @@ type runtime struct {
 	tools        catalogue
 
 	// operation is held by the one run, or by Cleanup.
-	operation sync.Mutex
+	operation chan struct{}
 	endpoints *loopback.Server
 	// pristine is a world in which nothing has run. at is the revision that the home
 	// holds; it means nothing while dirty.
@@ -46,8 +45,10 @@ type held struct {
 
 // Stream runs one turn.
 func (r *runtime) Stream(ctx context.Context, in harness.Turn, f harness.Facades, emit harness.Emitter) (harness.Result, error) {
-	r.operation.Lock()
-	defer r.operation.Unlock()
+	if err := r.take(ctx); err != nil {
+		return harness.Result{}, err
+	}
+	defer r.give()
 	if err := r.drop(ctx); err != nil {
 		return harness.Result{}, err
 	}
@@ -190,10 +191,27 @@ func (r *runtime) drop(ctx context.Context) error {
 	return p.stop(ctx, false)
 }
 
-// Cleanup ends the agent and the endpoints.
+// take waits for the one operation before.
+func (r *runtime) take(ctx context.Context) error {
+	select {
+	case r.operation <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fault.From(ctx.Err(), "acp.take")
+	}
+}
+
+func (r *runtime) give() { <-r.operation }
+
+// Cleanup ends the agent and the endpoints. A run that does not end in time loses
+// its processes all the same.
 func (r *runtime) Cleanup(ctx context.Context) error {
-	r.operation.Lock()
-	defer r.operation.Unlock()
+	if err := r.take(ctx); err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		return errors.Join(err, r.cfg.World.KillAll(end, 0))
+	}
+	defer r.give()
 	err := r.drop(ctx)
 	if r.endpoints != nil {
 		r.endpoints.Close()

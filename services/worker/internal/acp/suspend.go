@@ -18,10 +18,19 @@ func (t *turn) suspend(ctx context.Context) error {
 	if err := p.pause(ctx); err != nil {
 		return t.broke(ctx, err)
 	}
-	t.mu.Lock()
-	t.suspended = true
-	asks, calls := slices.Clone(t.asks), slices.Clone(t.brokered)
-	t.mu.Unlock()
+	var asks []*ask
+	var calls []waiting
+	if err := t.project(func(p *projector) (out []event.Draft, _ error) {
+		t.suspended = true
+		asks, calls = slices.Clone(t.asks), slices.Clone(t.brokered)
+		for _, a := range asks {
+			a.call.waits = false
+			out = append(out, p.follow(a.call, true)...)
+		}
+		return out, nil
+	}); err != nil {
+		return t.broke(ctx, err)
+	}
 	// A world that cannot be stopped is ended.
 	hold := len(calls) == 0 && t.cfg.World.Freeze(ctx) == nil
 	t.run.Close()
@@ -89,7 +98,7 @@ func (t *turn) request(asks []*ask, calls []waiting) event.InterruptRequested {
 		req.ToolApprovals = append(req.ToolApprovals, event.ToolApproval{ToolCallID: id, ToolName: toolID, ToolArgs: args, AllowedDecisions: may})
 	}
 	for _, a := range asks {
-		args, _ := a.call.shown()
+		args := a.call.asked()
 		if a.call.tool != nil {
 			add(a.call.id, a.call.toolID, args, event.DecisionApprove, event.DecisionEdit, event.DecisionReject)
 		} else {

@@ -182,7 +182,11 @@ func (t *turn) quit(ctx context.Context) error {
 		return nil
 	}
 	t.program.client.detach()
-	return t.program.stop(ctx, false)
+	err := t.program.stop(ctx, false)
+	if err != nil {
+		t.cfg.Logger.ErrorContext(ctx, "the agent could not be ended", "error", err.Error())
+	}
+	return err
 }
 
 func (t *turn) shut() {

@@ -1,10 +1,15 @@
 package acp_test
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/services/worker/internal/harness"
 )
 
 func lines(l ...string) string { return strings.Join(l, "\n") }
@@ -132,6 +137,47 @@ func TestALateReplayIsNotTold(t *testing.T) {
 	if strings.Contains(o.text(), "replayed") || !strings.Contains(o.text(), "second") {
 		t.Errorf("text %q", o.text())
 	}
+}
+
+// An agent whose files are named by the minute cannot load a session in the minute
+// that it was made in.
+func TestTheNextMinuteIsWaitedFor(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 1, 0, time.UTC)
+	s := newStand(t, func(s *stand) {
+		s.preset.LoadNextMinute = true
+		s.config.Now = func() time.Time { return now }
+	})
+	s.run(t, "run-1", "text x").wantFinished(t, "end_turn")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	s.runWith(t, ctx, "run-2", "text x").wantError(t, "deadline_exceeded")
+	if len(s.world.started) != 1 {
+		t.Error("the agent was started within the minute")
+	}
+	now = now.Add(time.Minute)
+	s.run(t, "run-3", "text x").wantFinished(t, "end_turn")
+}
+
+// What was materialized for the binding is in the workspace, also after it was
+// emptied.
+func TestManifestsAreInTheWorkspace(t *testing.T) {
+	from := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(from, "skills"), 0o700))
+	must(t, os.WriteFile(filepath.Join(from, "skills", "a.md"), []byte("skill"), 0o600))
+	s := newStand(t, func(s *stand) {
+		s.config.Workspace = from
+		s.build.Manifest = []harness.Materialized{{Path: "skills/a.md", Size: 5}}
+	})
+	s.run(t, "run-1", "exit 1").wantError(t, "protocol")
+	if got := s.workspace(t, "skills/a.md"); got != "skill" {
+		t.Errorf("%q", got)
+	}
+	s.run(t, "run-2", "text x").wantFinished(t, "end_turn")
+	if got := s.workspace(t, "skills/a.md"); s.world.resets != 1 || got != "skill" {
+		t.Errorf("%d resets, %q", s.world.resets, got)
+	}
+	s.build.Manifest[0].Path = "../a"
+	s.newWorker(t).run(t, "run-3", "text x").wantError(t, "sandbox_not_ready")
 }
 
 func TestTheHomeIsWritten(t *testing.T) {

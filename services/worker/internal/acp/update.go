@@ -32,7 +32,9 @@ type update struct {
 type report struct {
 	key string // the agent's id of the call
 	// opens says that it came as a tool_call: an id that is new is a new call.
-	opens               bool
+	opens bool
+	// asks says that it came as a question.
+	asks                bool
 	title, kind, status string
 	name                string // of the tool, where the agent says it apart
 	input               json.RawMessage
@@ -98,6 +100,7 @@ func decodePermission(params json.RawMessage) (session string, r report, err err
 	if r = reportOf(n.ToolCall); r.key == "" {
 		return "", report{}, errUpdate
 	}
+	r.asks = true
 	return n.SessionID, r, nil
 }
 

@@ -33,9 +33,10 @@ type Command struct {
 // World is where one program runs at a time. It is not a wall by itself: the
 // sandbox provider builds that. All methods are safe for concurrent use.
 type World interface {
-	// Start starts the program; the one before has ended. Errors: sandbox_not_ready
+	// Start starts the program; the one before has ended. What that left running is
+	// killed, and what nobody read of its output is lost. Errors: sandbox_not_ready
 	// where the world is gone, harness_options_invalid where the program cannot be
-	// started at all.
+	// started at all, already_running where the one before still runs, sandbox_limit.
 	Start(ctx context.Context, c Command) (Program, error)
 	// KillAll ends every process of the world, and those that they start
 	// meanwhile: SIGTERM to the program's group, SIGKILL to everything after
@@ -92,6 +93,7 @@ type Program interface {
 
 // Exit is how a program ended.
 type Exit struct {
+	// Code is -1 after a signal, and where the world went with the program.
 	Code int
 	// Signal is its name, such as SIGKILL; "" for a normal exit.
 	Signal string
