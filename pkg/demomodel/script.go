@@ -3,6 +3,7 @@ package demomodel
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -52,8 +53,8 @@ type script struct {
 	usage *usage
 }
 
-// parseScript reads the lines of text that begin with ">>"; it reports whether
-// there were any. A line that cannot be obeyed becomes a step that says so.
+// parseScript reads the lines of text that are commands; it reports whether there
+// were any. A line that cannot be obeyed becomes a step that says so.
 func parseScript(text string) (script, bool) {
 	var s script
 	found := false
@@ -61,7 +62,7 @@ func parseScript(text string) (script, bool) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
-		command, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), ">>")
+		command, ok := commandOf(strings.TrimRight(line, "\r\n"))
 		if !ok {
 			continue
 		}
@@ -75,6 +76,22 @@ func parseScript(text string) (script, bool) {
 		}
 	}
 	return s, found
+}
+
+// approved is how a harness tells an agent whose session it had to load again
+// that a person has approved a call: a sentence that any model understands.
+var approved = regexp.MustCompile(`^- Approved(?: with a change)?: (\S+) with the arguments (\{.*\})\. Make exactly this call now\.$`)
+
+// commandOf gives the command in a line: what follows ">>", or the call that the
+// line says was approved.
+func commandOf(line string) (command string, ok bool) {
+	if command, ok := strings.CutPrefix(line, ">>"); ok {
+		return command, true
+	}
+	if m := approved.FindStringSubmatch(line); m != nil {
+		return "call " + m[1] + " " + m[2], true
+	}
+	return "", false
 }
 
 func complain(line int, problem string) step {

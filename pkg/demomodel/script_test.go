@@ -115,3 +115,15 @@ func collect(text string) []string {
 	}
 	return all
 }
+
+// A call that a person has approved is made, and one that was rejected is not.
+func TestApprovedCallsAreMade(t *testing.T) {
+	s, found := parseScript("The user has decided on the tool calls that waited for approval.\n" +
+		"- Approved: bash with the arguments {\"command\":\"echo {a}. b\"}. Make exactly this call now.\n" +
+		"- Approved with a change: fs_write with the arguments {}. Make exactly this call now.\n" +
+		"- Rejected: rm with the arguments {}. Do not make this call; go on without it.\n")
+	if !found || len(s.steps) != 2 || s.steps[0].kind != stepCall || s.steps[0].tool != "bash" || s.steps[0].args != `{"command":"echo {a}. b"}` ||
+		s.steps[1].tool != "fs_write" {
+		t.Errorf("%v, %+v", found, s.steps)
+	}
+}

@@ -118,8 +118,10 @@ func (c *carrier) request(r *http.Request, body []byte) (*http.Request, error) {
 	if content != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if accept := r.Header.Get("Accept"); accept != "" {
-		req.Header.Set("Accept", accept)
+	for _, name := range []string{"Accept", "Anthropic-Version", "Anthropic-Beta"} {
+		if v := r.Header.Get(name); v != "" {
+			req.Header.Set(name, v)
+		}
 	}
 	return req, nil
 }

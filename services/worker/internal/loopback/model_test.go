@@ -40,7 +40,7 @@ func TestWhatGoesOn(t *testing.T) {
 		}
 		for name := range r.Header {
 			switch name {
-			case "Accept", "Content-Type", "Content-Length", "User-Agent", "Accept-Encoding":
+			case "Accept", "Content-Type", "Content-Length", "User-Agent", "Accept-Encoding", "Anthropic-Beta":
 			default:
 				t.Errorf("%s went further", name)
 			}
