@@ -118,10 +118,17 @@ func letExec(found []proctree.Process) error {
 // look reports which processes there are, and whether every one is stopped.
 func (k *killer) look() (found []proctree.Process, still bool, err error) {
 	found, still, err = k.tree.Scan()
+	if err != nil {
+		return nil, false, err
+	}
+	if len(found) == 0 { // or they are hidden from us, by how /proc was mounted
+		empty, err := k.tree.Empty()
+		return nil, still && empty, err
+	}
 	for _, p := range found {
 		still = still && p.Still
 	}
-	return found, still, err
+	return found, still, nil
 }
 
 func alike(a, b []proctree.Process) bool {

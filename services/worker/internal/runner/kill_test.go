@@ -17,6 +17,7 @@ import (
 	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/runnerclient"
+	"cofferdam.dev/services/worker/internal/runnerproto"
 )
 
 // processes lists what lives in the world of a runner, as the machine sees it.
@@ -97,10 +98,11 @@ func TestGrace(t *testing.T) {
 		if e := p.Exit(); e != (hosted.Exit{Code: 3}) || line(t, p) != "goodbye" {
 			t.Errorf("exit %+v", e)
 		}
-		p = begin(t, w, shell(`trap '' TERM; echo ready; while :; do sleep 600; done`))
+		p = begin(t, w, shell(`trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done`))
 		line(t, p)
 		slow := make(chan error, 1)
-		go func() { slow <- w.KillAll(t.Context(), bound) }()
+		go func() { slow <- w.KillAll(t.Context(), runnerproto.MaxGrace) }()
+		line(t, p)                                        // it has been asked to
 		must(t, w.KillAll(t.Context(), time.Millisecond)) // the shorter grace holds, for both
 		must(t, <-slow)
 		if e := p.Exit(); e.Signal != "SIGKILL" {

@@ -46,6 +46,7 @@ func TestStart(t *testing.T) {
 			if got, err := io.ReadAll(p.Stdout()); err != nil || strings.TrimSpace(string(got)) != want {
 				t.Errorf("in %q: %q, %v, want %s", dir, got, err, want)
 			}
+			ended(t, p)
 		}
 	})
 }
@@ -58,6 +59,7 @@ func TestInheritsNothing(t *testing.T) {
 		p := begin(t, w, hosted.Command{Path: "/usr/bin/env", Env: []string{"ONE=1", "USER=me"}})
 		b, err := io.ReadAll(p.Stdout())
 		must(t, err)
+		ended(t, p)
 		env := strings.Split(strings.TrimSpace(string(b)), "\n")
 		slices.Sort(env)
 		a := w.About()

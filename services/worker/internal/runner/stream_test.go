@@ -237,6 +237,49 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// Input that breaks off was given up with the program: half of what it had to say
+// is not acted on.
+func TestInputBreaksOff(t *testing.T) {
+	t.Parallel()
+	s := runnertest.Start(t)
+	conn, opened := control(t, s)
+	in := stream(t, s, opened.Session, 1)
+	stream(t, s, opened.Session, 2)
+	must(t, runnerproto.WriteFrame(conn, runnerproto.Request{ID: 1, Start: &runnerproto.Start{
+		Path: "/bin/sh", Args: []string{"-c", "cat > half; sleep 600"}, Stdin: 1, Stdout: 2,
+	}}, runnerproto.MaxRequest))
+	var r runnerproto.Reply
+	must(t, runnerproto.ReadFrame(conn, &r, runnerproto.MaxReply))
+	if r.Started == nil {
+		t.Fatalf("%+v", r)
+	}
+	_, err := io.WriteString(in, "\x00\x00\x00\x09half")
+	must(t, errors.Join(err, in.Close()))
+	must(t, runnerproto.WriteFrame(conn, runnerproto.Request{ID: 2, Wait: &runnerproto.Wait{Program: r.Started.Program}}, runnerproto.MaxRequest))
+	must(t, runnerproto.ReadFrame(conn, &r, runnerproto.MaxReply))
+	if r.Ended == nil || r.Ended.Signal != "SIGKILL" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The program's user does not get in, even where the socket stands open to it.
+func TestProgramCannotConnect(t *testing.T) {
+	t.Parallel()
+	s := runnertest.Start(t)
+	w := s.Dial(t)
+	apart(t, w)
+	socket := strings.TrimPrefix(s.Address, "unix://")
+	must(t, errors.Join(os.Chmod(filepath.Dir(socket), 0o777), os.Chmod(socket, 0o666)))
+	script := `use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "no socket: $!"; print "connected\n"; $| = 1;
+$s->autoflush(1); local $SIG{PIPE} = "IGNORE"; print $s "\x00\x00\x00\x0d{\"version\":1}"; my $n = read $s, my $b, 4; print "got ", $n || 0, "\n"`
+	p := begin(t, w, hosted.Command{Path: "perl", Args: []string{"-e", script, socket}})
+	got, err := io.ReadAll(p.Stdout())
+	must(t, err)
+	if string(got) != "connected\ngot 0\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // Nobody gets in without a proper opening, and nobody gets at another's streams.
 func TestOpening(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,9 @@ import (
 // handle what is theirs. Where it may not, everything is one user, which is told
 // to the worker and not hidden.
 func canSwitch(uid, gid int) bool {
+	if os.Geteuid() == uid {
+		return false // there is only one user here
+	}
 	var caps [2]unix.CapUserData
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	if err := unix.Capget(&head, &caps[0]); err != nil {

@@ -38,18 +38,20 @@ func Unpack(ctx context.Context, root *os.Root, o Owner, r io.Reader) error {
 		return failed(err, "the archive")
 	}
 	defer z.Close()
-	return o.as(func() error {
-		content := &bounded{r: z, left: maxStream}
-		u := unpacker{root: root, tar: tar.NewReader(content)}
-		if err := u.all(); err != nil {
-			return err
-		}
-		// Only at its end is the checksum compared.
-		if _, err := io.Copy(io.Discard, content); err != nil {
-			return failed(broken(err), "the archive")
-		}
-		return u.finish()
-	})
+	return o.as(func() error { return untar(root, z) })
+}
+
+func untar(root *os.Root, r io.Reader) error {
+	content := &bounded{r: r, left: maxStream}
+	u := unpacker{root: root, tar: tar.NewReader(content)}
+	if err := u.all(); err != nil {
+		return err
+	}
+	// Only at its end is the checksum compared.
+	if _, err := io.Copy(io.Discard, content); err != nil {
+		return failed(broken(err), "the archive")
+	}
+	return u.finish()
 }
 
 type unpacker struct {

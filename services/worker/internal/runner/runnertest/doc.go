@@ -33,10 +33,18 @@ const (
 func Main() {
 	switch os.Getenv(role) {
 	case roleRunner:
+		go endWithTest()
 		os.Exit(runner.Main(os.Args[1:], os.Stderr)) //nolint:forbidigo // it is a command here
 	case roleNest:
 		os.Exit(nest(os.Args[1:])) //nolint:forbidigo // as above
 	}
+}
+
+// endWithTest ends a runner whose test is gone, however that ended: the test holds
+// the other end of its standard input.
+func endWithTest() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = unix.Kill(os.Getpid(), unix.SIGTERM) // as anybody would end it
 }
 
 // Stand is a runner and the folders of its world.
@@ -94,13 +102,19 @@ func start(t testing.TB, as string, attr *syscall.SysProcAttr, flags []string) *
 	}
 	self, err := os.Executable()
 	must(t, err)
+	left, err := os.Open(base)
+	must(t, err)
+	defer func() { _ = left.Close() }() // was not even read
 	flags = append([]string{
 		"-listen", s.Address, "-home", s.Home, "-workspace", s.Workspace, "-temp", s.Temp, "-limits", filepath.Join(base, "limits"),
 	}, flags...)
 	cmd := exec.Command(self, flags...) //nolint:noctx // the test binary; it is ended by the cleanup, which looks how it ends
 	cmd.Env = []string{role + "=" + as, "GORACE=atexit_sleep_ms=0 halt_on_error=1"}
 	cmd.Stderr = s.Log
+	cmd.ExtraFiles = []*os.File{left} // as somebody before it could have left it open
 	cmd.SysProcAttr = attr
+	_, err = cmd.StdinPipe() // closed by Wait, or by our own end
+	must(t, err)
 	must(t, cmd.Start())
 	s.Process = cmd.Process
 	var wg sync.WaitGroup
