@@ -27,15 +27,47 @@ type place struct {
 // hold. The name is one element of a path that the manager has no group of; the
 // group must be removed.
 func (m *Manager) Create(name string, l Limits) (*Group, error) {
-	if err := l.validate(); err != nil {
+	if err := check(name, l); err != nil {
 		return nil, err
 	}
-	if !filepath.IsLocal(name) || filepath.Base(name) != name {
-		return nil, fmt.Errorf("cgroup: %q cannot be the name of a group", name)
+	places := make([]place, len(m.hierarchies))
+	for i, o := range m.hierarchies {
+		places[i] = place{filepath.Join(o.dir, name), o.unified, o.controllers}
 	}
+	return create(places, l)
+}
+
+// Child makes a group in the group, with limits of its own below those of the
+// whole. A group that has any can have no process itself.
+func (g *Group) Child(name string, l Limits) (*Group, error) {
+	if err := check(name, l); err != nil {
+		return nil, err
+	}
+	places := make([]place, len(g.places))
+	for i, p := range g.places {
+		if p.unified {
+			for _, c := range p.controllers {
+				if err := write(p.dir, "cgroup.subtree_control", "+"+string(c)); err != nil {
+					return nil, fmt.Errorf("cgroup: %w", err)
+				}
+			}
+		}
+		places[i] = place{filepath.Join(p.dir, name), p.unified, p.controllers}
+	}
+	return create(places, l)
+}
+
+func check(name string, l Limits) error {
+	if !filepath.IsLocal(name) || filepath.Base(name) != name || name == "." {
+		return fmt.Errorf("cgroup: %q cannot be the name of a group", name)
+	}
+	return l.validate()
+}
+
+// create makes a group in all its places, or none.
+func create(places []place, l Limits) (*Group, error) {
 	g := &Group{}
-	for _, o := range m.hierarchies {
-		p := place{filepath.Join(o.dir, name), o.unified, o.controllers}
+	for _, p := range places {
 		err := os.Mkdir(p.dir, dirMode)
 		if err == nil {
 			g.places = append(g.places, p)
@@ -71,6 +103,20 @@ func (g *Group) Dirs() []string {
 		dirs[i] = p.dir
 	}
 	return dirs
+}
+
+// CounterFiles are the files, by their paths, from which a process inside can read
+// how often memory and processes ran out: the kernel's own, as they are.
+func (g *Group) CounterFiles() []string {
+	var files []string
+	for _, p := range g.places {
+		for _, c := range p.controllers {
+			if c == Memory || c == PIDs {
+				files = append(files, filepath.Join(p.dir, sources(c, p.unified)[0].file))
+			}
+		}
+	}
+	return files
 }
 
 // Kill ends all processes of the group and waits, within ctx, until there are

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,13 +99,13 @@ func TestAForkBombStaysBounded(t *testing.T) {
 // can.
 func TestASpinIsHeldToItsQuota(t *testing.T) {
 	m := manager(t, CPU)
-	g := m.group(t, "spin", Limits{CPUs: 0.2})
+	g := m.group(t, "spin", Limits{CPUs: 0.05})
 	held, free := run(t, g, "spin"), run(t, nil, "spin")
 	h, f := held.line(t), free.line(t)
-	// Half of the free one's time leaves room for a busy machine; without the quota
-	// both get the same.
-	if 2*h > f {
-		t.Errorf("with a fifth of a processor it got %d µs, a free one %d µs", h, f)
+	// Without the quota both get the same; a third leaves room for a busy machine, on
+	// which the free one gets a fraction of a processor only.
+	if 3*h > f {
+		t.Errorf("with a twentieth of a processor it got %d µs, a free one %d µs", h, f)
 	}
 	if c := counters(t, g); c.Throttled == 0 {
 		t.Errorf("counted %+v", c)
@@ -135,6 +137,52 @@ func TestRemovalLeavesNothing(t *testing.T) {
 		}
 	}
 	m.group(t, "gone", Limits{PIDs: 64}) // its name is free
+}
+
+// A group in a group has limits of its own, and those of the whole hold for both.
+// What it counts is its own, and what is removed takes it along.
+func TestAGroupInAGroup(t *testing.T) {
+	const most = 30
+	m := manager(t, PIDs)
+	whole := m.group(t, "whole", Limits{PIDs: 2 * most})
+	a, err := whole.Child("a", Limits{PIDs: most})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := whole.Child("b", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := run(t, a, "bomb")
+	inA := first.line(t)
+	second := run(t, b, "bomb")
+	inB := second.line(t)
+	if inA == 0 || inA >= most || inB == 0 || inA+inB >= 2*most {
+		t.Errorf("%d and %d children, of %d and %d in all", inA, inB, most, 2*most)
+	}
+	if c := counters(t, a); c.ForksRefused == 0 {
+		t.Errorf("its own limit: %+v", c)
+	}
+	files := a.CounterFiles()
+	if !slices.ContainsFunc(files, func(path string) bool { return filepath.Base(path) == "pids.events" }) {
+		t.Errorf("counters stand in %v", files)
+	}
+	for _, path := range files {
+		if _, err := os.ReadFile(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := whole.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if exists(first.Process.Pid) || exists(second.Process.Pid) {
+		t.Error("alive after the whole was removed")
+	}
+	for _, name := range []string{".", "../x", ""} {
+		if g, err := whole.Child(name, Limits{}); err == nil {
+			t.Errorf("%q became %v", name, g.Dirs())
+		}
+	}
 }
 
 func TestWhatCannotBeAGroup(t *testing.T) {

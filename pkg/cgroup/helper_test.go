@@ -102,18 +102,23 @@ func bomb() int {
 	return 0
 }
 
-// spin says once a fifth of a second how much processor time it got.
+// spin says how many µs of processor time it got in a second and a half.
 func spin() int {
 	runtime.LockOSThread()
-	began := time.Now()
-	for until := began.Add(1500 * time.Millisecond); time.Now().Before(until); {
+	before := used()
+	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); {
 	}
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		return 4
-	}
-	fmt.Println(time.Duration(used.Utime.Nano() + used.Stime.Nano()).Microseconds())
+	fmt.Println((used() - before).Microseconds())
 	return 0
+}
+
+// used is the processor time of this process so far.
+func used() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // owner makes a group with a process in it, and says where.
@@ -246,20 +251,6 @@ func counters(t *testing.T, g *Group) Counters {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(2*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
 }
 
 // exists reports whether there is a process that has not ended.

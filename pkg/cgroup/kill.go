@@ -99,7 +99,7 @@ func members(dir string) ([]int, error) {
 		return nil, err
 	}
 	var pids []int
-	for _, line := range strings.Fields(string(raw)) {
+	for line := range strings.FieldsSeq(string(raw)) {
 		pid, err := strconv.Atoi(line)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", procsFile, err)

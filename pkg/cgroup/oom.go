@@ -14,8 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killCounted bounds how long after its notice an OOM kill may take to be counted.
-const killCounted = time.Second
+const (
+	// killCounted bounds how long after its notice an OOM kill may take to be counted.
+	killCounted = time.Second
+	countPause  = 2 * time.Millisecond
+)
 
 // EndOnOOM waits until the group has used up its memory and one of its processes
 // was killed for that, and then ends the others as well: half of what ran there is
@@ -45,41 +48,39 @@ func (g *Group) EndOnOOM(ctx context.Context) error {
 		var n [8]byte
 		if _, err := notices.Read(n[:]); err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // it was closed because ctx has ended
+				return nil // it was closed because of that
 			}
 			return fmt.Errorf("cgroup: OOM notice: %w", err)
 		}
 		killed, err := killedSoon(ctx, dir)
-		if gone(err) || ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil, gone(err): // the group was removed
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
-		}
-		if killed {
+		case killed:
 			return g.Kill(ctx)
 		}
 	}
 }
 
-// killedSoon waits a moment for a kill to be counted: the notice comes before it.
+// killedSoon waits a moment for a kill to be counted: the notice comes before it,
+// and none comes where the kernel found memory after all.
 func killedSoon(ctx context.Context, dir string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, killCounted)
 	defer cancel()
 	kills := sources(Memory, false)[0]
-	var err error
-	_ = again(ctx, func() error { // time that is over is no error: the kernel found memory after all
-		var n uint64
-		if n, err = kills.read(dir); err != nil || n > 0 {
-			return nil
+	for {
+		n, err := kills.read(dir)
+		if err != nil || n > 0 {
+			return n > 0, err
 		}
-		return errBusy
-	})
-	if err != nil {
-		return false, err
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-time.After(countPause):
+		}
 	}
-	n, err := kills.read(dir)
-	return n > 0, err
 }
 
 // oomNotices gives a descriptor that becomes readable when the group has used up

@@ -76,7 +76,8 @@ type Tmpfs struct {
 	// Size in bytes and Inodes bound it: ENOSPC beyond. Both are required; Size is rounded up to pages.
 	Size   int64 `json:"size"`
 	Inodes int64 `json:"inodes"`
-	// Mode of its root, and who owns that: ids of the world that it is mounted in.
+	// Mode of its root, at most 03777, and who owns that: ids of the world that it is mounted in. With 02000 what is made
+	// in it gets its group, also where who makes it has no id for that.
 	Mode uint32 `json:"mode"`
 	UID  uint32 `json:"uid,omitempty"`
 	GID  uint32 `json:"gid,omitempty"`

@@ -78,8 +78,8 @@ func (m *Mount) validate(w World) error {
 	case (m.Source != "") == (m.Tmpfs != nil):
 		return errors.New("either a source or a tmpfs")
 	case m.Tmpfs != nil:
-		if m.Tmpfs.Size <= 0 || m.Tmpfs.Inodes <= 0 || m.Tmpfs.Mode&^0o1777 != 0 || m.FromOuter {
-			return errors.New("a tmpfs has a size, a number of inodes, a mode of at most 01777, and no source")
+		if m.Tmpfs.Size <= 0 || m.Tmpfs.Inodes <= 0 || m.Tmpfs.Mode&^0o3777 != 0 || m.FromOuter {
+			return errors.New("a tmpfs has a size, a number of inodes, a mode of at most 03777, and no source")
 		}
 	case !cleanPath(m.Source):
 		return fmt.Errorf("source %q is not an absolute, clean path", m.Source)

@@ -15,6 +15,7 @@ import (
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/runs"
+	"cofferdam.dev/services/controlplane/internal/sandbox/process"
 )
 
 const (
@@ -45,21 +46,30 @@ type Config struct {
 	OIDCJWKS       string
 	OIDCAlgorithms string
 
-	CapabilityAddress  string
-	ToolBrokerAddress  string
-	StateFacadeAddress string
-	FileBrokerAddress  string
-	ModelProxyAddress  string
+	CapabilityAddress string
+	ToolBrokerAddress string
+	FileBrokerAddress string
 
 	// Sandbox is the provider: process.
 	Sandbox            string
 	AllowWeakIsolation bool
-	WorkerPath         string
-	WorkerIssuer       string
-	RegistrarAddress   string
-	Workspaces         string
-	WorkerLogs         string
-	MaxSandboxes       int
+	// LauncherPath, WorkerPath and RunnerPath are the programs that a sandbox is made
+	// by and made of; the last is needed where a profile hosts a program.
+	LauncherPath string
+	WorkerPath   string
+	RunnerPath   string
+	WorkerIssuer string
+	// SandboxProfiles is the operator's file of profiles; empty is the built-in one.
+	SandboxProfiles string
+	// SandboxSockets has the sockets of the services that are bound into sandboxes.
+	SandboxSockets string
+	// SandboxDir has the sockets at which workers listen.
+	SandboxDir       string
+	RegistrarAddress string
+	WorkerLogs       string
+	MaxSandboxes     int
+	// Warm is how many sandboxes of the built-in profile are kept ready.
+	Warm int
 
 	BeatEvery     time.Duration
 	TakeOverAfter time.Duration
@@ -83,18 +93,21 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.OIDCJWKS, "oidc-jwks", "", "JWK set of the issuer: a file, or an https URL")
 	fs.StringVar(&c.OIDCAlgorithms, "oidc-algorithms", "RS256,ES256,EdDSA", "accepted algorithms, separated by commas")
 	fs.StringVar(&c.CapabilityAddress, "capability", "", "address of the capability service: https://host:port or unix:///path")
-	fs.StringVar(&c.ToolBrokerAddress, "toolbroker", "", "address of the ToolBroker, for this service and for workers")
-	fs.StringVar(&c.StateFacadeAddress, "statefacade", "", "address of the thread-state and memory facade, for workers")
-	fs.StringVar(&c.FileBrokerAddress, "filebroker", "", "address of the file broker, for this service and for workers")
-	fs.StringVar(&c.ModelProxyAddress, "modelproxy", "", "address of the model proxy, for workers")
+	fs.StringVar(&c.ToolBrokerAddress, "toolbroker", "", "address of the ToolBroker")
+	fs.StringVar(&c.FileBrokerAddress, "filebroker", "", "address of the file broker")
 	fs.StringVar(&c.Sandbox, "sandbox", "process", "sandbox provider: process")
 	fs.BoolVar(&c.AllowWeakIsolation, "allow-weak-isolation", false, "start although isolation layers are missing; they are named in the log")
+	fs.StringVar(&c.LauncherPath, "launcher", "", "path of the program that makes sandboxes")
 	fs.StringVar(&c.WorkerPath, "worker", "", "path of the worker's binary")
+	fs.StringVar(&c.RunnerPath, "runner", "", "path of the runner of hosted programs (default none)")
+	fs.StringVar(&c.SandboxProfiles, "sandbox-profiles", "", "JSON `file` of sandbox profiles (default one named local, for the harness native)")
+	fs.StringVar(&c.SandboxSockets, "sandbox-sockets", "", "`folder` with the sockets that workers find in their sandboxes: "+strings.Join(process.Services(), ", ")+", each with .sock")
+	fs.StringVar(&c.SandboxDir, "sandbox-dir", "", "`folder` for the sockets of workers, of this control plane alone")
 	fs.StringVar(&c.WorkerIssuer, "capability-issuer", "", "issuer of capabilities, which workers pin")
 	fs.StringVar(&c.RegistrarAddress, "registrar", "", "address of this machine's identity registrar")
-	fs.StringVar(&c.Workspaces, "workspaces", "", "`folder` in which each worker gets a disposable one")
 	fs.StringVar(&c.WorkerLogs, "worker-logs", "", "`folder` for the workers' logs")
-	fs.IntVar(&c.MaxSandboxes, "max-sandboxes", 64, "how many sandboxes may live at once")
+	fs.IntVar(&c.MaxSandboxes, "max-sandboxes", process.DefaultMaxInstances, "how many sandboxes may live at once, the warm ones among them")
+	fs.IntVar(&c.Warm, "warm", 0, "how many sandboxes of the built-in profile are kept ready; a file of profiles says its own")
 	fs.DurationVar(&c.BeatEvery, "beat-every", runs.DefaultBeatEvery, "how often this replica shows that it drives a run")
 	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over")
 	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended")
@@ -114,9 +127,11 @@ func (c *Config) Validate() error {
 		{"oidc-issuer", c.OIDCIssuer},
 		{"oidc-audience", c.OIDCAudience},
 		{"oidc-jwks", c.OIDCJWKS},
+		{"launcher", c.LauncherPath},
 		{"worker", c.WorkerPath},
 		{"capability-issuer", c.WorkerIssuer},
-		{"workspaces", c.Workspaces},
+		{"sandbox-sockets", c.SandboxSockets},
+		{"sandbox-dir", c.SandboxDir},
 		{"worker-logs", c.WorkerLogs},
 	} {
 		if v.value == "" {
@@ -126,22 +141,31 @@ func (c *Config) Validate() error {
 	for _, v := range []struct{ flag, value string }{
 		{"capability", c.CapabilityAddress},
 		{"toolbroker", c.ToolBrokerAddress},
-		{"statefacade", c.StateFacadeAddress},
 		{"filebroker", c.FileBrokerAddress},
-		{"modelproxy", c.ModelProxyAddress},
 		{"registrar", c.RegistrarAddress},
 	} {
 		if !validAddress(v.value) {
 			errs = append(errs, fmt.Errorf("--%s: required: https://host:port or unix:///path", v.flag))
 		}
 	}
+	return errors.Join(append(errs, c.validateSandboxes(), c.validateOIDC(), c.validateTimes())...)
+}
+
+func (c *Config) validateSandboxes() error {
+	var errs []error
 	if c.Sandbox != "process" {
 		errs = append(errs, fmt.Errorf("--sandbox: %q is not implemented; this version has process", c.Sandbox))
 	}
-	if c.MaxSandboxes < 1 {
-		errs = append(errs, errors.New("--max-sandboxes: at least 1"))
+	if c.MaxSandboxes < 1 || c.MaxSandboxes > process.MostInstances {
+		errs = append(errs, fmt.Errorf("--max-sandboxes: 1 to %d", process.MostInstances))
 	}
-	return errors.Join(append(errs, c.validateOIDC(), c.validateTimes())...)
+	if c.Warm < 0 || c.Warm > c.MaxSandboxes {
+		errs = append(errs, errors.New("--warm: 0 to --max-sandboxes"))
+	}
+	if c.Warm > 0 && c.SandboxProfiles != "" {
+		errs = append(errs, errors.New("--warm: beside --sandbox-profiles each profile says it by itself"))
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Config) validateOIDC() error {

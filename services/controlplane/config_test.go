@@ -41,10 +41,9 @@ func right() map[string]string {
 		"store": "records.db", "id-key-file": "ids.key", "agents": "agents.json",
 		"public-listen": "127.0.0.1:0", "operator-listen": "127.0.0.1:0",
 		"oidc-issuer": "https://issuer.example", "oidc-jwks": "jwks.json",
-		"capability": "https://127.0.0.1:1", "toolbroker": "https://127.0.0.1:2", "statefacade": "unix:///run/statefacade.sock",
-		"filebroker": "https://[::1]:3", "modelproxy": "https://modelproxy.example:4", "registrar": "https://127.0.0.1:5",
-		"worker": "/usr/bin/worker", "capability-issuer": "spiffe://cofferdam.test/svc/capability",
-		"workspaces": "workspaces", "worker-logs": "logs",
+		"capability": "unix:///run/capability.sock", "toolbroker": "https://toolbroker.example:2", "filebroker": "https://[::1]:3", "registrar": "https://127.0.0.1:5",
+		"launcher": "/usr/bin/sandbox", "worker": "/usr/bin/worker", "capability-issuer": "spiffe://cofferdam.test/svc/capability",
+		"sandbox-sockets": "/run/cofferdam/svc", "sandbox-dir": "/run/cofferdam/w", "worker-logs": "logs",
 	}
 }
 
@@ -82,16 +81,19 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		{"capability", "https://"},
 		{"capability", "https://:1"},
 		{"toolbroker", "https://user:pw@127.0.0.1:1"},
-		{"statefacade", "https://127.0.0.1:1/"},
-		{"statefacade", "https://127.0.0.1:1/path"},
+		{"toolbroker", "https://127.0.0.1:1/"},
+		{"toolbroker", "https://127.0.0.1:1/path"},
 		{"filebroker", "https://127.0.0.1:1?a=b"},
 		{"filebroker", "https://127.0.0.1:1#a"},
-		{"modelproxy", "unix://run/x.sock"},
+		{"filebroker", "unix://run/x.sock"},
 		{"registrar", "unix:///"},
 		{"registrar", "unix:/run/x.sock"},
 		{"sandbox", "kubernetes"},
 		{"max-sandboxes", "0"},
 		{"max-sandboxes", "-1"},
+		{"max-sandboxes", "5000"},
+		{"warm", "-1"},
+		{"warm", "65"}, // more than may live
 		{"oidc-jwks", "http://issuer.example/jwks"},
 		{"oidc-jwks", "https:///jwks"},
 		{"oidc-jwks", "https://user:pw@issuer.example/jwks"},
@@ -107,6 +109,9 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		if _, err := parse(map[string]string{c.name: c.value}); err == nil || !strings.Contains(err.Error(), "--"+c.name) {
 			t.Errorf("--%s=%s: %v", c.name, c.value, err)
 		}
+	}
+	if _, err := parse(map[string]string{"warm": "1", "sandbox-profiles": "profiles.json"}); err == nil || !strings.Contains(err.Error(), "--warm") {
+		t.Errorf("warm twice: %v", err)
 	}
 	if _, err := parse(map[string]string{"beat-every": "-1s"}); err == nil || !strings.Contains(err.Error(), "--beat-every") {
 		t.Errorf("a negative beat: %v", err)

@@ -19,6 +19,7 @@ import (
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/runs"
+	"cofferdam.dev/services/controlplane/internal/workerclient"
 )
 
 // Run runs the control plane until ctx ends.
@@ -32,13 +33,14 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 		_, err := store.List(ctx, "", 1, true)
 		return err
 	})
-	provider, err := newProvider(ctx, cfg, rt)
+	workers := workerclient.NewDialer(rt.Source, rt.Telemetry)
+	provider, err := newProvider(ctx, cfg, rt, workers)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, provider.Close()) }()
 	writer := binding.NewWriter(store, time.Now)
-	service, err := newRuns(cfg, rt, writer, provider) //nolint:contextcheck // runs go on for a while after ctx has ended
+	service, err := newRuns(cfg, rt, writer, provider, workers) //nolint:contextcheck // runs go on for a while after ctx has ended
 	if err != nil {
 		return err
 	}
@@ -46,6 +48,7 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	if err != nil {
 		return err
 	}
+	provider.Warm()
 	return serve(ctx, cfg, rt, service, public)
 }
 

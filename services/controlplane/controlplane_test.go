@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -38,13 +38,54 @@ func TestMain(m *testing.M) {
 		var cfg Config
 		service.Main("controlplane", &cfg, func(ctx context.Context, rt *service.Runtime) error { return Run(ctx, &cfg, rt) })
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(built.dir) // a folder of the system's, for things that may stay behind
+		os.Exit(code)
+	}))
 }
 
-// installed is a control plane that could start: all files, and nobody else.
+// nobody is a user who is not root.
+const nobody = 65534
+
+// asNobody has a process run as a user who is not root, if this one is.
+func asNobody(cmd *exec.Cmd) {
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+}
+
+// built is the folder of the launcher; the first test builds it.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func launcher(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "controlplane-test-"); built.err != nil { //nolint:usetesting // it serves all tests
+			return
+		}
+		build := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-buildvcs=false", "-o", built.dir+"/", "./internal/sandbox/process/testdata/launcher")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := build.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		built.err = errors.Join(err, os.Chmod(built.dir, 0o755))
+	})
+	must(t, built.err)
+	return filepath.Join(built.dir, "launcher")
+}
+
+// installed is a control plane that could start: all files, and nobody else. A
+// user who is not root can start it as well.
 func installed(t *testing.T) map[string]string {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "cp-") //nolint:usetesting // t.TempDir is too long for the path of a socket
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	in := func(name string) string { return filepath.Join(dir, name) }
 	domain := identitytest.New(t)
 	cert, key, bundle := domain.Source(t, domain.Service("controlplane")).PEM(t)
@@ -54,34 +95,39 @@ func installed(t *testing.T) map[string]string {
 	} {
 		must(t, os.WriteFile(in(name), content, 0o600))
 	}
-	self, err := os.Executable()
-	must(t, err)
 	all := right()
 	delete(all, "workload-api")
 	maps.Copy(all, map[string]string{
 		"svid-file": in("svid.pem"), "svid-key-file": in("key.pem"), "bundle-file": in("bundle.pem"),
 		"store": in("records.db"), "id-key-file": in("ids.key"), "agents": in("agents.json"), "oidc-jwks": in("jwks.json"),
-		"workspaces": in("workspaces"), "worker-logs": in("logs"), "worker": self,
+		"launcher": launcher(t), "worker": launcher(t), "sandbox-sockets": in("svc"), "sandbox-dir": in("w"), "worker-logs": in("logs"),
 		"admin-listen": "unix://" + in("admin.sock"), "public-listen": "unix://" + in("public.sock"), "operator-listen": "unix://" + in("operators.sock"),
 		"drain-timeout": "2s", "cancel-grace": "1s",
 	})
+	if os.Geteuid() == 0 {
+		must(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, nobody, nobody)) //nolint:gosec // nobody else is in it
+		}))
+	}
 	return all
 }
 
 // run starts the control plane as a process of its own.
-func run(t *testing.T, settings map[string]string) (*exec.Cmd, *output) {
+func run(t *testing.T, settings map[string]string, change ...func(*exec.Cmd)) (*exec.Cmd, *output) {
 	t.Helper()
 	args := []string{mainFlag}
 	for name, value := range settings {
 		args = append(args, "--"+name+"="+value)
 	}
-	self, err := os.Executable()
-	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	t.Cleanup(cancel)
 	out := &output{}
-	cmd := exec.CommandContext(ctx, self, args...)
+	// The path of the test binary may be closed to others.
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Stderr, cmd.Env = out, []string{}
+	for _, c := range change {
+		c(cmd)
+	}
 	must(t, cmd.Start())
 	return cmd, out
 }
@@ -136,61 +182,34 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// layers is what the process provider lacks in this version.
-var layers = []string{
-	"user namespace", "pid namespace", "mount namespace with a read-only root", "network namespace", "ipc namespace",
-	"uts namespace", "no-new-privileges", "seccomp", "Landlock", "cgroup limits",
-}
-
 // Weak sandboxes are refused unless an operator says otherwise, and each layer
-// that is missing is named.
+// that is missing is named. Nobody but root can give sandboxes users of their own:
+// whoever else starts a control plane lacks that layer on every machine.
 func TestWeakIsolationIsRefused(t *testing.T) {
 	settings := installed(t)
-	cmd, out := run(t, settings)
+	cmd, out := run(t, settings, asNobody)
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("ended with %v", err)
 	}
-	for _, part := range append(layers, "--allow-weak-isolation") {
+	for _, part := range []string{"uid: ", "Run it as root", "--allow-weak-isolation"} {
 		if !strings.Contains(out.String(), part) {
-			t.Errorf("does not name %q: %s", part, out)
+			t.Errorf("does not say %q: %s", part, out)
 		}
 	}
 	if get(t, settings["public-listen"], "/api/v1/agents") != 0 {
 		t.Error("it answers")
 	}
-}
 
-func TestNewProvider(t *testing.T) {
-	domain := identitytest.New(t)
-	self, err := os.Executable()
-	must(t, err)
-	for _, allow := range []bool{false, true} {
-		dir := t.TempDir()
-		var log bytes.Buffer
-		rt := &service.Runtime{
-			Logger: slog.New(slog.NewTextHandler(&log, nil)), Source: domain.Source(t, domain.Service("controlplane")), TrustDomain: domain.TrustDomain(),
-		}
-		cfg := &Config{
-			WorkerPath: self, Workspaces: filepath.Join(dir, "w"), WorkerLogs: filepath.Join(dir, "l"), RegistrarAddress: "https://127.0.0.1:1",
-			AllowWeakIsolation: allow,
-		}
-		for range 2 { // what was refused holds nothing
-			p, err := newProvider(t.Context(), cfg, rt)
-			said := fmt.Sprint(err)
-			if allow {
-				must(t, err)
-				must(t, p.Close())
-				said = log.String()
-			} else if err == nil {
-				t.Fatal("started without its layers")
-			}
-			for _, layer := range layers {
-				if !strings.Contains(said, layer) {
-					t.Errorf("allowed %v: does not name %q: %s", allow, layer, said)
-				}
-			}
-		}
+	settings["allow-weak-isolation"] = "true"
+	cmd, out = run(t, settings, asNobody)
+	eventually(t, "ready", func() bool { return get(t, settings["admin-listen"], "/readyz") == http.StatusOK })
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended with %v: %s", err, out)
+	}
+	if s := out.String(); !strings.Contains(s, "isolation layers are missing") || !strings.Contains(s, "uid: ") {
+		t.Errorf("log: %s", s)
 	}
 }
 
@@ -219,7 +238,7 @@ func TestRun(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v: %s", err, out)
 	}
-	if s := out.String(); !strings.Contains(s, "isolation layers are missing") || !strings.Contains(s, "service ended") || strings.Contains(s, "kkkk") {
+	if s := out.String(); !strings.Contains(s, "service ended") || strings.Contains(s, "kkkk") {
 		t.Errorf("log: %s", s)
 	}
 }

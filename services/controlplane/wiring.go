@@ -27,10 +27,10 @@ import (
 	"cofferdam.dev/services/controlplane/internal/filebrokerclient"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
 	"cofferdam.dev/services/controlplane/internal/sandbox/process"
 	"cofferdam.dev/services/controlplane/internal/toolbrokerclient"
 	"cofferdam.dev/services/controlplane/internal/worker"
-	"cofferdam.dev/services/controlplane/internal/workerclient"
 )
 
 const (
@@ -39,13 +39,21 @@ const (
 	jwksTimeout = 5 * time.Second
 )
 
-func newProvider(ctx context.Context, cfg *Config, rt *service.Runtime) (*process.Provider, error) {
+func newProvider(ctx context.Context, cfg *Config, rt *service.Runtime, workers worker.Dialer) (*process.Provider, error) {
+	profiles := process.DefaultProfiles(cfg.Warm)
+	if cfg.SandboxProfiles != "" {
+		var err error
+		if profiles, err = process.LoadProfiles(cfg.SandboxProfiles); err != nil {
+			return nil, err
+		}
+	}
 	registrar := endpoint(rt, cfg.RegistrarAddress, "registrar")
-	p, err := process.New(process.Config{
-		WorkerPath: cfg.WorkerPath,
-		WorkerArgs: []string{"--capability", cfg.CapabilityAddress, "--issuer", cfg.WorkerIssuer, "--otlp-endpoint", cfg.OTLPEndpoint},
-		Workspaces: cfg.Workspaces, LogDir: cfg.WorkerLogs, TrustDomain: rt.TrustDomain,
+	p, err := process.New(ctx, process.Config{
+		LauncherPath: cfg.LauncherPath, WorkerPath: cfg.WorkerPath, RunnerPath: cfg.RunnerPath,
+		WorkerArgs: []string{"--issuer", cfg.WorkerIssuer, "--log-level", cfg.LogLevel},
+		Profiles:   profiles, Sockets: cfg.SandboxSockets, Dir: cfg.SandboxDir, LogDir: cfg.WorkerLogs, TrustDomain: rt.TrustDomain,
 		Identities:   process.NewRegistrar(registrar.HTTPClient(rt.Source), registrar.BaseURL()),
+		Ready:        func(ctx context.Context, in sandbox.Instance) error { return askReady(ctx, workers, in) },
 		MaxInstances: cfg.MaxSandboxes, Logger: rt.Logger,
 	})
 	if err != nil {
@@ -55,15 +63,31 @@ func newProvider(ctx context.Context, cfg *Config, rt *service.Runtime) (*proces
 	if len(weak) == 0 {
 		return p, nil
 	}
-	missing := strings.Join(weak, ", ")
+	missing := strings.Join(weak, "; ")
 	if !cfg.AllowWeakIsolation {
-		return nil, errors.Join(fmt.Errorf("the process sandbox lacks isolation layers: %s; give --allow-weak-isolation to start all the same", missing), p.Close())
+		return nil, errors.Join(fmt.Errorf("this machine lacks isolation layers for sandboxes: %s; --allow-weak-isolation starts without them", missing), p.Close())
 	}
 	rt.Logger.WarnContext(ctx, "sandboxes are weak: isolation layers are missing", "missing", missing)
 	return p, nil
 }
 
-func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider *process.Provider) (*runs.Service, error) {
+var errNotReady = errors.New("the worker says that it is not ready")
+
+// askReady asks the worker of an instance once.
+func askReady(ctx context.Context, workers worker.Dialer, in sandbox.Instance) error {
+	client, err := workers.Dial(in)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ready, err := client.Ready(ctx)
+	if err == nil && !ready.Ready {
+		err = errNotReady
+	}
+	return err
+}
+
+func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider *process.Provider, workers worker.Dialer) (*runs.Service, error) {
 	catalogue, err := agents.Load(cfg.Agents)
 	if err != nil {
 		return nil, err
@@ -81,14 +105,14 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 	// Another process, also one that is started again, never has this name.
 	owner := "cp-" + rand.Text()
 	guard := fence.NewGuard(writer, time.Now)
-	state := endpoint(rt, cfg.StateFacadeAddress, "statefacade")
+	inside := func(name string) rpc.Endpoint { return endpoint(rt, provider.Address(name), name) }
 	leases := lease.New(lease.Config{
-		Writer: writer, Guard: guard, Provider: provider, Workers: workerclient.NewDialer(rt.Source, rt.Telemetry),
+		Writer: writer, Guard: guard, Provider: provider, Workers: workers,
 		Minter: capabilityclient.New(conns["capability"]), Tools: toolbrokerclient.New(conns["toolbroker"]),
 		TrustDomain: rt.TrustDomain, Owner: owner, Logger: rt.Logger,
 		Endpoints: worker.Endpoints{
-			ToolBroker: endpoint(rt, cfg.ToolBrokerAddress, "toolbroker"), ThreadState: state, Memory: state,
-			FileBroker: endpoint(rt, cfg.FileBrokerAddress, "filebroker"), ModelProxy: endpoint(rt, cfg.ModelProxyAddress, "modelproxy"),
+			ToolBroker: inside("toolbroker"), ThreadState: inside("statefacade"), Memory: inside("statefacade"),
+			FileBroker: inside("filebroker"), ModelProxy: inside("modelproxy"),
 		},
 	})
 	return runs.New(runs.Config{

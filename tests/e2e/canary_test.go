@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -139,16 +140,18 @@ func (w *world) checkFilesOf(t *testing.T, s secrets, worker procs.Process) {
 	if err != nil || len(files) < 3 {
 		t.Fatalf("files %v, %v", files, err)
 	}
+	root := filepath.Join("/proc", strconv.Itoa(worker.PID), "root")
 	for fd, target := range files {
 		for _, folder := range []string{"keys", "state", "config", "files"} {
 			if strings.HasPrefix(target, filepath.Join(w.Data, folder)) {
 				t.Errorf("the worker has %s open as %d", target, fd)
 			}
 		}
-		if info, err := os.Stat(target); err != nil || !info.Mode().IsRegular() {
+		inside := filepath.Join(root, target)
+		if info, err := os.Stat(inside); err != nil || !info.Mode().IsRegular() {
 			continue // a socket, a pipe, a device
 		}
-		raw, err := os.ReadFile(target)
+		raw, err := os.ReadFile(inside)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,11 +159,10 @@ func (w *world) checkFilesOf(t *testing.T, s secrets, worker procs.Process) {
 			t.Errorf("%s, which the worker has open, shows %v", target, found)
 		}
 	}
-	workspace, err := filepath.Rel(w.Data, worker.Folder)
-	if err != nil || !strings.HasPrefix(workspace, "workspaces"+string(filepath.Separator)) {
+	if worker.Folder != "/workspace" {
 		t.Fatalf("the worker works in %s", worker.Folder)
 	}
-	for path, raw := range filesUnder(t, w.Data, workspace) {
+	for path, raw := range filesUnder(t, root, "workspace") {
 		if found := s.in(string(raw)); len(found) > 0 {
 			t.Errorf("%s shows %v", path, found)
 		}

@@ -35,7 +35,7 @@ func TestTheDemoShowsWhatItPromises(t *testing.T) {
 	data := filepath.Join(shortFolder(t), "data")
 	ctx, cancel := context.WithTimeout(t.Context(), demoTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, stack.Need(t), "demo", "--allow-weak-isolation", "--data", data)
+	cmd := exec.CommandContext(ctx, stack.Need(t), append([]string{"demo", "--data", data}, stack.Weak()...)...)
 	endsWithTest(cmd)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +17,7 @@ import (
 
 // services are the programs with an identity, whose main listener wants one too.
 func services() []string {
-	return []string{"capability", "toolbroker", "statefacade", "filebroker", "modelproxy", "controlplane", "worker"}
+	return []string{"capability", "toolbroker", "statefacade", "filebroker", "modelproxy", "controlplane"}
 }
 
 // listening gives the addresses at which the programs of the stack listen.
@@ -88,6 +90,38 @@ func TestTheServicesSpeakToNobodyWithoutAnIdentity(t *testing.T) {
 			t.Errorf("%s has no listener that wants TLS: %v", program, listening[program])
 		}
 	}
+	if addresses := listening["worker"]; len(addresses) > 0 {
+		t.Errorf("the worker has no network, and listens at %v", addresses)
+	}
+	w.checkSockets(t, 5, filepath.Join("run", "svc"))
+	w.checkSockets(t, 1, filepath.Join("run", "w"))
+}
+
+// checkSockets does the same at the Unix sockets of a folder: those of the services
+// that sandboxes may call, and those of the workers.
+func (w *world) checkSockets(t *testing.T, atLeast int, folder string) {
+	t.Helper()
+	sockets, err := filepath.Glob(filepath.Join(w.Data, folder, "*.sock"))
+	if err != nil || len(sockets) < atLeast {
+		t.Fatalf("sockets in %s: %v, %v", folder, sockets, err)
+	}
+	for _, path := range sockets {
+		transport := &http.Transport{
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the server is what is under test
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", path)
+			},
+		}
+		client := &http.Client{Transport: transport, Timeout: conditionTimeout}
+		if status, _, err := get(t.Context(), client, "https://local/"); err == nil {
+			t.Errorf("%d at %s although the client has no certificate", status, path)
+		}
+		if _, body, err := get(t.Context(), client, "http://local/"); err != nil || !strings.Contains(body, "HTTP request to an HTTPS server") {
+			t.Errorf("%s does not want TLS: %q, %v", path, body, err)
+		}
+		transport.CloseIdleConnections()
+	}
 }
 
 // checkMetrics checks what the services publish for operators.
@@ -112,7 +146,7 @@ func (w *world) checkMetrics(t *testing.T, s secrets, private ...string) {
 				t.Errorf("the metrics of %s show %v", program, found)
 			}
 		}
-		if published == 0 && program != "worker" {
+		if published == 0 {
 			t.Errorf("%s publishes no metrics", program)
 		}
 	}

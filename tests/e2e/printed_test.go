@@ -141,7 +141,7 @@ func TestTheCommandsThatRunPrintsWork(t *testing.T) {
 	data := filepath.Join(folder, "data")
 	ctx, cancel := context.WithTimeout(t.Context(), demoTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, stack.Need(t), "run", "--allow-weak-isolation", "--listen", "127.0.0.1:0", "--data", data)
+	cmd := exec.CommandContext(ctx, stack.Need(t), append([]string{"run", "--listen", "127.0.0.1:0", "--data", data}, stack.Weak()...)...)
 	endsWithTest(cmd)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -63,17 +64,42 @@ type Stack struct {
 	clients []*apiclient.Client
 }
 
+// WeakVariable, if it is 1, has the stacks of tests start on a machine that does
+// not allow all layers of isolation. What those layers keep out is not tested then.
+const WeakVariable = "COFFERDAM_TEST_WEAK_ISOLATION"
+
+// Weak is the flag for WeakVariable, or nothing.
+func Weak() []string {
+	if os.Getenv(WeakVariable) == "1" {
+		return []string{"--allow-weak-isolation"}
+	}
+	return nil
+}
+
+// Nobody is a user who is not root.
+const Nobody = 65534
+
 // Up starts `cofferdam up` on free ports with the data folder and the given
 // further flags, and returns once it is ready. ctx bounds the wait alone; Stop
 // must be called. It ends with the test binary, however that ends.
 func Up(ctx context.Context, command, data string, flags ...string) (*Stack, error) {
-	args := append([]string{"up", "--listen", "127.0.0.1:0", "--data", data, "--allow-weak-isolation"}, flags...)
+	return up(ctx, nil, command, data, append(Weak(), flags...))
+}
+
+// UpAsNobody is Up for a user who is not root, and who cannot have all layers of
+// isolation therefore. The data folder must be that user's.
+func UpAsNobody(ctx context.Context, command, data string, flags ...string) (*Stack, error) {
+	return up(ctx, &syscall.Credential{Uid: Nobody, Gid: Nobody}, command, data, flags)
+}
+
+func up(ctx context.Context, as *syscall.Credential, command, data string, flags []string) (*Stack, error) {
+	args := append([]string{"up", "--listen", "127.0.0.1:0", "--data", data}, flags...)
 	s := &Stack{
 		Data: data, command: command, stderr: &tail{most: maxSaid}, extra: &tail{most: maxSaid}, done: make(chan struct{}),
 		cmd: exec.CommandContext(context.WithoutCancel(ctx), command, args...),
 	}
 	s.cmd.Stderr = s.stderr
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: as}
 	started, first := make(chan error, 1), make(chan error, 1)
 	go s.live(started, first)
 	if err := <-started; err != nil {

@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"cofferdam.dev/tests/internal/procs"
 	"cofferdam.dev/tests/stack"
 )
 
@@ -21,6 +26,7 @@ func TestSIGTERMLeavesNothingButTheData(t *testing.T) {
 	s := up(t, data)
 	checkReadyLine(t, s)
 	all := withWorker(t, s)
+	groups := workerGroups(t, all)
 	ctx, cancel := context.WithTimeout(t.Context(), stack.GoneWithin)
 	defer cancel()
 	if err := s.Terminate(ctx); err != nil {
@@ -32,9 +38,10 @@ func TestSIGTERMLeavesNothingButTheData(t *testing.T) {
 	if rest := s.After(); len(rest) > 0 {
 		t.Errorf("stdout has more than the ready line: %q", rest)
 	}
-	if left, err := os.ReadDir(data + "/workspaces"); err != nil || len(left) > 0 {
-		t.Errorf("workspaces: %v, %v", left, err)
+	if left, err := filepath.Glob(data + "/run/*/*"); err != nil || len(left) > 0 {
+		t.Errorf("sockets: %v, %v", left, err)
 	}
+	wantGone(t, groups)
 
 	next := up(t, data)
 	if text := turn(t, next, "c-1", "What do you remember?"); !strings.Contains(text, "hello") {
@@ -50,6 +57,7 @@ func TestSIGKILLLeavesNothing(t *testing.T) {
 	data := folder(t)
 	s := up(t, data)
 	all := withWorker(t, s)
+	groups := workerGroups(t, all)
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +69,47 @@ func TestSIGKILLLeavesNothing(t *testing.T) {
 	if text := turn(t, next, "c-1", "What do you remember?"); !strings.Contains(text, "hello") {
 		t.Errorf("after the restart: %q", text)
 	}
-	if left, err := os.ReadDir(data + "/workspaces"); err != nil || len(left) != 1 {
-		t.Errorf("workspaces: %v, %v", left, err)
+	if left, err := filepath.Glob(data + "/run/w/*"); err != nil || len(left) != 1 {
+		t.Errorf("sockets of workers: %v, %v", left, err)
 	}
+	wantGone(t, groups)
 	if err := next.Stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// workerGroups are the folders of the cgroups that the worker is in and that are its
+// own. On a machine without cgroups there are none.
+func workerGroups(t *testing.T, all []procs.Process) []string {
+	t.Helper()
+	i := slices.IndexFunc(all, func(p procs.Process) bool { return p.Program() == "worker" })
+	if i < 0 {
+		t.Fatal("no worker")
+	}
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", all[i].PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dirs []string
+	for line := range strings.Lines(string(raw)) {
+		_, path, _ := strings.Cut(strings.TrimSpace(line), ":/")
+		if strings.Contains(path, "cofferdam/") {
+			found, err := filepath.Glob("/sys/fs/cgroup/*/" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dirs = append(dirs, found...)
+		}
+	}
+	return dirs
+}
+
+func wantGone(t *testing.T, groups []string) {
+	t.Helper()
+	for _, dir := range groups {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
 	}
 }
 

@@ -13,8 +13,11 @@ func dataFlag(fs *flag.FlagSet, dir *string) {
 
 // startFlags are those of every command that starts the stack.
 func startFlags(fs *flag.FlagSet, c *stack.Config, env Env) {
-	fs.BoolVar(&c.AllowWeakIsolation, "allow-weak-isolation", false, "start although the sandboxes of this version lack isolation layers, which are named then")
+	fs.BoolVar(&c.AllowWeakIsolation, "allow-weak-isolation", false, "start although this machine does not allow all layers of isolation; those that are missing are named and left out")
 	fs.StringVar(&c.BinDir, "bin-dir", env.BinDir, "`FOLDER` with the programs of the services (default the one of this program)")
+	fs.IntVar(&c.MaxSandboxes, "max-sandboxes", stack.DefaultMaxSandboxes, "how many sandboxes may live at once, the warm ones among them")
+	fs.IntVar(&c.Warm, "warm", 0, "how many sandboxes are kept ready for conversations to come")
+	fs.StringVar(&c.SandboxProfiles, "sandbox-profiles", "", "JSON `FILE` of sandbox profiles, {\"profiles\": […]}, in the place of the one named local")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "of the services: debug, info, warn or error")
 	if env.BinDir != "" {
 		fs.Lookup("bin-dir").DefValue = ""

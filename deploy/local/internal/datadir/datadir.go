@@ -98,22 +98,21 @@ func (d Dir) own() error {
 
 // The names of what stands in a data folder.
 const (
-	nameKeys       = "keys"
-	nameConfig     = "config"
-	nameLogs       = "logs"
-	nameRun        = "run"
-	nameState      = "state"
-	nameFiles      = "files"
-	nameSample     = "sample"
-	nameWorkspaces = "workspaces"
-	nameLock       = "lock"
-	nameToken      = "token.txt"
+	nameKeys   = "keys"
+	nameConfig = "config"
+	nameLogs   = "logs"
+	nameRun    = "run"
+	nameState  = "state"
+	nameFiles  = "files"
+	nameSample = "sample"
+	nameLock   = "lock"
+	nameToken  = "token.txt"
 )
 
 // folders are made by Create. The sample folder is not: it is filled when it is
 // made.
 func folders() []string {
-	return []string{nameKeys, nameConfig, nameLogs, nameRun, nameState, nameWorkspaces}
+	return []string{nameKeys, nameConfig, nameLogs, nameRun, nameState}
 }
 
 func names() []string {
@@ -132,9 +131,6 @@ func (d Dir) Sample() string { return d.in(nameSample) }
 
 // Token is where `run` puts a header line for curl.
 func (d Dir) Token() string { return d.in(nameToken) }
-
-// Workspaces is where workers get a disposable folder each.
-func (d Dir) Workspaces() string { return d.in(nameWorkspaces) }
 
 // Files is where the file broker keeps contents.
 func (d Dir) Files() string { return d.in(nameFiles) }
@@ -179,9 +175,8 @@ func (d Dir) IssuerKey() string { return d.in(nameKeys, "issuer.jwk") }
 // IssuerJWKS is the JWK set with the public half of IssuerKey.
 func (d Dir) IssuerJWKS() string { return d.in(nameKeys, "issuer.public.jwks") }
 
-// Sockets is where the sockets of the Workload API stand if its path is short
-// enough.
-func (d Dir) Sockets() string { return d.in(nameRun, "id") }
+// Sockets has the folders of sockets if its path is short enough.
+func (d Dir) Sockets() string { return d.in(nameRun) }
 
 // Running says where a running stack answers.
 func (d Dir) Running() string { return d.in(nameRun, "up.json") }

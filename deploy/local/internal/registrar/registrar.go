@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -31,8 +32,9 @@ const (
 
 // WorkloadAPI serves identities on sockets.
 type WorkloadAPI interface {
-	// Register opens the socket of an identity and gives its absolute path.
-	Register(id spiffeid.ID) (socket string, err error)
+	// RegisterFor opens the socket of an identity, for one user of this machine, and
+	// gives its absolute path.
+	RegisterFor(id spiffeid.ID, uid uint32) (socket string, err error)
 	// Deregister closes it.
 	Deregister(id spiffeid.ID)
 }
@@ -67,8 +69,9 @@ func (r *Registrar) Callers() identity.AllowList {
 	return identity.AllowList{identity.Exactly(identity.Service(r.cfg.TrustDomain, Caller))}
 }
 
-// Handler serves PUT and DELETE /v1/sandboxes/{uid}; both can be repeated. PUT
-// answers {"workload_api":"unix:///…"}. It needs the TLS state of each request,
+// Handler serves PUT and DELETE /v1/sandboxes/{uid}; both can be repeated. PUT takes
+// ?peer_uid=N, the one user that may ask at the socket, and answers
+// {"workload_api":"unix:///…"}. It needs the TLS state of each request,
 // from a listener with identity.ServerTLS.
 func (r *Registrar) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -91,11 +94,11 @@ func (r *Registrar) Reset() {
 func (r *Registrar) id(uid string) spiffeid.ID { return identity.Sandbox(r.cfg.TrustDomain, uid) }
 
 // guarded asks again who calls: the handler must be safe behind any listener.
-func (r *Registrar) guarded(do func(w http.ResponseWriter, uid string) error) http.Handler {
+func (r *Registrar) guarded(do func(w http.ResponseWriter, req *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		err := r.admit(req)
 		if err == nil {
-			err = do(w, req.PathValue("uid"))
+			err = do(w, req)
 		}
 		if err == nil {
 			return
@@ -120,8 +123,12 @@ func (r *Registrar) admit(req *http.Request) error {
 	return nil
 }
 
-func (r *Registrar) put(w http.ResponseWriter, uid string) error {
-	socket, err := r.register(uid)
+func (r *Registrar) put(w http.ResponseWriter, req *http.Request) error {
+	peer, err := strconv.ParseUint(req.URL.Query().Get("peer_uid"), 10, 31)
+	if err != nil {
+		return fault.Wrap(err, fault.InvalidRequest, "registrar.put", fault.Detail("peer_uid: the number of a user"))
+	}
+	socket, err := r.register(req.PathValue("uid"), uint32(peer))
 	if err != nil {
 		return err
 	}
@@ -141,7 +148,7 @@ func (r *Registrar) put(w http.ResponseWriter, uid string) error {
 
 var errFull = errors.New("too many sandboxes are registered")
 
-func (r *Registrar) register(uid string) (string, error) {
+func (r *Registrar) register(uid string, peer uint32) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if socket, ok := r.sockets[uid]; ok {
@@ -150,7 +157,7 @@ func (r *Registrar) register(uid string) (string, error) {
 	if len(r.sockets) >= r.cfg.Max {
 		return "", fault.Wrap(errFull, fault.SandboxCapacity, "registrar.register")
 	}
-	socket, err := r.cfg.API.Register(r.id(uid))
+	socket, err := r.cfg.API.RegisterFor(r.id(uid), peer)
 	if err != nil {
 		return "", fault.Wrap(fmt.Errorf("register: %w", err), fault.Internal, "registrar.register")
 	}
@@ -158,7 +165,8 @@ func (r *Registrar) register(uid string) (string, error) {
 	return socket, nil
 }
 
-func (r *Registrar) remove(w http.ResponseWriter, uid string) error {
+func (r *Registrar) remove(w http.ResponseWriter, req *http.Request) error {
+	uid := req.PathValue("uid")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.sockets[uid]; ok {

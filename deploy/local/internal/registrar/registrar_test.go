@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -87,10 +89,13 @@ func (w world) controlplane(t *testing.T) identity.Source {
 	return w.domain.Source(t, w.domain.Service(Caller))
 }
 
+// peer names this user.
+func peer() string { return fmt.Sprintf("?peer_uid=%d", os.Geteuid()) }
+
 // register registers a sandbox and gives its Workload API.
 func (w world) register(t *testing.T, uid string) string {
 	t.Helper()
-	status, body, err := w.call(t, w.controlplane(t), http.MethodPut, "/v1/sandboxes/"+uid)
+	status, body, err := w.call(t, w.controlplane(t), http.MethodPut, "/v1/sandboxes/"+uid+peer())
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("PUT: %d %s %v", status, body, err)
 	}
@@ -174,7 +179,7 @@ func TestOnlyTheControlPlaneMayAsk(t *testing.T) {
 		"a name that only looks so": w.domain.Source(t, w.domain.Service("controlplane2")),
 	}
 	for name, src := range callers {
-		if status, body, err := w.call(t, src, http.MethodPut, "/v1/sandboxes/AAA"); err == nil {
+		if status, body, err := w.call(t, src, http.MethodPut, "/v1/sandboxes/AAA"+peer()); err == nil {
 			t.Errorf("%s was answered: %d %s", name, status, body)
 		}
 	}
@@ -219,10 +224,24 @@ func TestWhatIsNoSandbox(t *testing.T) {
 		"/v1/sandboxes/" + strings.Repeat("a", 128):    http.StatusOK,
 		"/v1/sandboxes/ABCDEFGHIJKLMNOPQRSTUVWXYZ.2-7": http.StatusOK,
 	} {
-		status, body, err := w.call(t, w.controlplane(t), http.MethodPut, path)
+		status, body, err := w.call(t, w.controlplane(t), http.MethodPut, path+peer())
 		if err != nil || status != want {
 			t.Errorf("%s: %d %s %v, want %d", path, status, body, err, want)
 		}
+	}
+}
+
+// Whoever does not say who may ask is not taken for somebody who may.
+func TestASandboxHasAUser(t *testing.T) {
+	w := start(t, 0)
+	for _, query := range []string{"", "?peer_uid=", "?peer_uid=-1", "?peer_uid=root", "?peer_uid=4294967295", "?peer_uid=1.5"} {
+		status, body, err := w.call(t, w.controlplane(t), http.MethodPut, "/v1/sandboxes/AAA"+query)
+		if err != nil || status != http.StatusBadRequest {
+			t.Errorf("%q: %d %s %v", query, status, body, err)
+		}
+	}
+	if n := len(w.registrar.sockets); n != 0 {
+		t.Errorf("%d sandboxes were registered", n)
 	}
 }
 
@@ -239,7 +258,7 @@ func TestRegistrationsHaveABound(t *testing.T) {
 	w := start(t, 2)
 	w.register(t, "A")
 	w.register(t, "B")
-	status, body, err := w.call(t, w.controlplane(t), http.MethodPut, "/v1/sandboxes/C")
+	status, body, err := w.call(t, w.controlplane(t), http.MethodPut, "/v1/sandboxes/C"+peer())
 	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, "sandbox_capacity") {
 		t.Errorf("%d %s %v", status, body, err)
 	}

@@ -12,6 +12,12 @@ import (
 	"time"
 )
 
+// Bounds of how many sandboxes may live at once.
+const (
+	DefaultMaxSandboxes = 64
+	mostSandboxes       = 2048
+)
+
 // DefaultListen is the address of the public API unless something else is said.
 const DefaultListen = "127.0.0.1:7433"
 
@@ -41,8 +47,14 @@ type Config struct {
 	// Listen and OperatorListen are loopback addresses; port 0 takes a free one.
 	// Empty is DefaultListen, and a free port.
 	Listen, OperatorListen string
-	// AllowWeakIsolation starts although the sandbox provider lacks layers.
+	// AllowWeakIsolation starts although the machine lacks layers of isolation.
 	AllowWeakIsolation bool
+	// MaxSandboxes is how many sandboxes may live at once; 0 is DefaultMaxSandboxes.
+	MaxSandboxes int
+	// Warm is how many sandboxes are kept ready for conversations to come.
+	Warm int
+	// SandboxProfiles is a file of sandbox profiles; empty is the built-in one.
+	SandboxProfiles string
 	// Model takes the place of the demo model where its BaseURL is set.
 	Model Model
 	// Agents is a file of agents in the place of the demo agent; empty is that.
@@ -80,17 +92,37 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
-	errs := []error{loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate()}
+	if c.MaxSandboxes == 0 {
+		c.MaxSandboxes = DefaultMaxSandboxes
+	}
+	errs := []error{loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes()}
 	for _, p := range []struct {
 		flag string
 		path *string
 	}{
-		{"--bin-dir", &c.BinDir}, {"--model-key-file", &c.Model.KeyFile}, {"--agents", &c.Agents}, {"--mcp-config", &c.MCPConfig},
+		{"--bin-dir", &c.BinDir},
+		{"--model-key-file", &c.Model.KeyFile},
+		{"--agents", &c.Agents},
+		{"--mcp-config", &c.MCPConfig},
+		{"--sandbox-profiles", &c.SandboxProfiles},
 	} {
 		errs = append(errs, absolute(p.flag, p.path))
 	}
 	errs = append(errs, c.complete())
 	return c, errors.Join(errs...)
+}
+
+func (c Config) sandboxes() error {
+	switch {
+	case c.MaxSandboxes < 1 || c.MaxSandboxes > mostSandboxes:
+		return fmt.Errorf("--max-sandboxes: 1 to %d", mostSandboxes)
+	case c.Warm < 0 || c.Warm > c.MaxSandboxes:
+		return errors.New("--warm: 0 to --max-sandboxes")
+	case c.Warm > 0 && c.SandboxProfiles != "":
+		return errors.New("--warm: beside --sandbox-profiles each profile says it by itself")
+	default:
+		return nil
+	}
 }
 
 // complete says which programs are missing.

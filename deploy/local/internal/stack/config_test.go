@@ -43,6 +43,13 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 		}, "--model-key-file"},
 		{"agents that are not there", func(c *Config) { c.Agents = "/nowhere/agents" }, "--agents"},
 		{"servers that are not there", func(c *Config) { c.MCPConfig = "/nowhere/mcp" }, "--mcp-config"},
+		{"many sandboxes, some of them warm", func(c *Config) { c.MaxSandboxes, c.Warm = mostSandboxes, 100 }, ""},
+		{"too many sandboxes", func(c *Config) { c.MaxSandboxes = mostSandboxes + 1 }, "--max-sandboxes"},
+		{"fewer sandboxes than none", func(c *Config) { c.MaxSandboxes = -1 }, "--max-sandboxes"},
+		{"more warm than may live", func(c *Config) { c.Warm = DefaultMaxSandboxes + 1 }, "--warm"},
+		{"fewer warm than none", func(c *Config) { c.Warm = -1 }, "--warm"},
+		{"profiles that are not there", func(c *Config) { c.SandboxProfiles = "/nowhere/profiles" }, "--sandbox-profiles"},
+		{"warm twice", func(c *Config) { c.Warm, c.SandboxProfiles = 1, bin }, "--warm"},
 		{"no programs", func(c *Config) { c.BinDir = t.TempDir() }, "make build"},
 	} {
 		cfg := Config{BinDir: bin, DataDir: "x"}

@@ -238,13 +238,29 @@ func zombie(pid int) bool {
 // servedBy is the process that answers a URL.
 func servedBy(ctx context.Context, t *testing.T, url string) int {
 	t.Helper()
+	return askedOf(ctx, t, newProber().client, url)
+}
+
+// socketServedBy is the process that answers at a socket.
+func socketServedBy(ctx context.Context, t *testing.T, path string) int {
+	t.Helper()
+	return askedOf(ctx, t, &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}, "http://local")
+}
+
+func askedOf(ctx context.Context, t *testing.T, client *http.Client, url string) int {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := newProber().client.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,15 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"cofferdam.dev/deploy/local/internal/datadir"
 	"cofferdam.dev/deploy/local/internal/registrar"
 	"cofferdam.dev/deploy/local/internal/workloadapi"
 	"cofferdam.dev/pkg/identity"
@@ -20,12 +16,11 @@ import (
 )
 
 const (
-	// maxSocketDir is how long the path of a folder may be so that a socket in it
-	// can have one: 107 bytes, less those of a name.
-	maxSocketDir   = 85
-	tempPattern    = "cofferdam-"
 	registrarDrain = 500 * time.Millisecond
-	selfTimeout    = 10 * time.Second
+	// registrations is how many identities there may be for each sandbox that may
+	// live: one that is ending has its own still.
+	registrations = 2
+	selfTimeout   = 10 * time.Second
 )
 
 // identities is the authority of this machine: the Workload API of each service,
@@ -36,7 +31,6 @@ type identities struct {
 	registrar *registrar.Registrar
 	sockets   map[string]string // by service
 	self      identity.Source   // of the registrar
-	temporary string            // folder of the sockets, if not in the data folder
 }
 
 // newIdentities makes an authority, and the identities of services and registrar.
@@ -51,11 +45,7 @@ func (s *Stack) newIdentities(ctx context.Context, services []string) (_ *identi
 			err = errors.Join(err, i.close())
 		}
 	}()
-	dir, err := i.socketDir(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	if i.api, err = workloadapi.New(workloadapi.Config{TrustDomain: td, Dir: dir, Logger: s.log}); err != nil {
+	if i.api, err = workloadapi.New(workloadapi.Config{TrustDomain: td, Dir: s.sockets.identities(), Logger: s.log}); err != nil {
 		return nil, err
 	}
 	for _, name := range append([]string{registrar.Service}, services...) {
@@ -63,28 +53,11 @@ func (s *Stack) newIdentities(ctx context.Context, services []string) (_ *identi
 			return nil, err
 		}
 	}
-	i.registrar = registrar.New(registrar.Config{TrustDomain: td, API: i.api, Logger: s.log})
+	i.registrar = registrar.New(registrar.Config{TrustDomain: td, API: i.api, Max: registrations * s.cfg.MaxSandboxes, Logger: s.log})
 	wait, cancel := context.WithTimeout(ctx, selfTimeout)
 	defer cancel()
 	i.self, err = identity.Open(wait, identity.Config{WorkloadAPI: i.address(registrar.Service), ID: identity.Service(td, registrar.Service)}, s.log)
 	return i, err
-}
-
-// socketDir gives the folder of the sockets: in the data folder, or a temporary
-// one where that is too deep.
-func (i *identities) socketDir(d datadir.Dir) (string, error) {
-	if len(d.Sockets()) <= maxSocketDir {
-		return d.Sockets(), nil
-	}
-	dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), tempPattern)
-	if err != nil { // set for a session that has ended
-		dir, err = os.MkdirTemp("", tempPattern)
-	}
-	if err != nil {
-		return "", fmt.Errorf("folder of sockets: %w", err)
-	}
-	i.temporary = dir
-	return filepath.Join(dir, "id"), nil
 }
 
 // address is the Workload API of a service.
@@ -111,9 +84,6 @@ func (i *identities) close() error {
 	}
 	if i.api != nil {
 		i.api.Close()
-	}
-	if i.temporary != "" {
-		err = errors.Join(err, os.RemoveAll(i.temporary))
 	}
 	return err
 }

@@ -21,7 +21,27 @@ const (
 // life of a service inherits.
 type listener struct {
 	file *os.File
-	addr string // host:port
+	addr string // host:port, or the path of a socket
+}
+
+// bindSocket opens a listener that whoever can reach its path may connect to: the
+// users of sandboxes are strangers on the host. The folder that it stands in is
+// closed to them, and mutual TLS decides who is heard.
+func bindSocket(ctx context.Context, path string) (listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return listener{}, err
+	}
+	socket, ok := l.(*net.UnixListener)
+	if !ok {
+		return listener{}, errors.Join(fmt.Errorf("%T is not a Unix listener", l), l.Close())
+	}
+	socket.SetUnlinkOnClose(false)
+	file, err := socket.File()                                                     // a duplicate: this process never accepts
+	if err = errors.Join(err, os.Chmod(path, 0o666), socket.Close()); err != nil { //nolint:gosec // see above
+		return listener{}, err
+	}
+	return listener{file: file, addr: path}, nil
 }
 
 // bind opens a listener on a loopback address.

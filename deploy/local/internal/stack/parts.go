@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +25,12 @@ func services() []string {
 	return []string{capability, stateFacade, modelProxy, fileBroker, toolBroker, controlPlane}
 }
 
+// serveSandboxes are those that sandboxes may call. They have a Unix socket for
+// that, besides the address for other services.
+func serveSandboxes() []string {
+	return []string{capability, stateFacade, modelProxy, fileBroker, toolBroker}
+}
+
 // How long a part may take to end after SIGTERM, and what it is told to leave open
 // requests of that.
 const (
@@ -38,11 +45,14 @@ const (
 	openFGAProgram = "cofferdam-openfga"
 	filesProgram   = "cofferdam-mcp-files"
 	workerProgram  = "worker"
+	// launcherProgram makes sandboxes.
+	launcherProgram = "sandbox"
+	runnerProgram   = "runner"
 )
 
 // programs are all that must be there.
 func programs() []string {
-	return append(services(), openFGAProgram, filesProgram, workerProgram)
+	return append(services(), openFGAProgram, filesProgram, workerProgram, launcherProgram, runnerProgram)
 }
 
 // part is a process that is kept running.
@@ -59,12 +69,15 @@ type part struct {
 	ended func()
 }
 
-// The order of every service's listeners. The control plane has two more.
+// The order of every service's listeners. The control plane has two more, and
+// those that sandboxes may call have one.
 const (
 	mainListener = iota
 	adminListener
 	publicListener
 	operatorListener
+
+	sandboxListener = publicListener
 )
 
 const firstDescriptor = 3
@@ -83,8 +96,12 @@ func (s *Stack) openFGAPart() part {
 // servicePart is one of services, with the flags that all have and its own.
 func (s *Stack) servicePart(name string, own ...string) part {
 	l := s.listeners[name]
+	listen := inherited(mainListener)
+	if slices.Contains(serveSandboxes(), name) {
+		listen += "," + inherited(sandboxListener)
+	}
 	args := []string{
-		"--listen", inherited(mainListener), "--admin-listen", inherited(adminListener),
+		"--listen", listen, "--admin-listen", inherited(adminListener),
 		"--workload-api", s.ids.address(name), "--trust-domain", s.ids.td.Name(), "--log-level", s.cfg.LogLevel,
 	}
 	return part{
@@ -139,9 +156,14 @@ func (s *Stack) controlPlanePart(fga openfga.IDs) part {
 		"--public-listen", inherited(publicListener), "--operator-listen", inherited(operatorListener),
 		"--oidc-issuer", issuer.Name, "--oidc-audience", issuer.Audience, "--oidc-algorithms", issuer.Algorithm,
 		"--oidc-jwks", s.dir.IssuerJWKS(),
-		"--worker", s.cfg.program(workerProgram), "--capability-issuer", s.ids.capabilityID(), "--registrar", s.registrar.https(),
-		"--workspaces", s.dir.Workspaces(), "--worker-logs", s.dir.WorkerLogs())
-	for _, name := range []string{capability, toolBroker, stateFacade, fileBroker, modelProxy} {
+		"--launcher", s.cfg.program(launcherProgram), "--worker", s.cfg.program(workerProgram), "--runner", s.cfg.program(runnerProgram),
+		"--capability-issuer", s.ids.capabilityID(),
+		"--registrar", s.registrar.https(), "--sandbox-sockets", s.sockets.services(), "--sandbox-dir", s.sockets.workers(),
+		"--worker-logs", s.dir.WorkerLogs(), "--max-sandboxes", strconv.Itoa(s.cfg.MaxSandboxes), "--warm", strconv.Itoa(s.cfg.Warm))
+	if s.cfg.SandboxProfiles != "" {
+		own = append(own, "--sandbox-profiles", s.cfg.SandboxProfiles)
+	}
+	for _, name := range []string{capability, toolBroker, fileBroker} {
 		own = append(own, "--"+name, s.address(name))
 	}
 	if s.cfg.AllowWeakIsolation {

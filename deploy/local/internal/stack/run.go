@@ -31,6 +31,7 @@ type Stack struct {
 	log    *slog.Logger
 	prober prober
 
+	sockets   sockets
 	ids       *identities
 	listeners map[string][]listener
 	registrar listener
@@ -104,6 +105,10 @@ func (s *Stack) start(ctx context.Context) error {
 	if s.catalogue, err = writeCatalogue(s.dir, s.cfg); err != nil {
 		return err
 	}
+	if s.sockets, err = openSockets(s.dir); err != nil {
+		return err
+	}
+	s.onStop(func(time.Time) error { return s.sockets.close() })
 	if err := s.bindAll(ctx); err != nil {
 		return err
 	}
@@ -151,9 +156,6 @@ func (s *Stack) clear() error {
 	if err := s.dir.ClearRunning(); err != nil {
 		return err
 	}
-	if err := removeOldest(s.dir.Workspaces(), 0); err != nil {
-		return err
-	}
 	return removeOldest(s.dir.WorkerLogs(), keptWorkerLogs)
 }
 
@@ -183,27 +185,27 @@ func removeOldest(dir string, keep int) error {
 // bindAll opens all listeners. The public ones come first, since a port that is
 // taken is the likeliest reason to give up.
 func (s *Stack) bindAll(ctx context.Context) error {
-	open := func(address string) (listener, error) {
+	open := func(bind func(context.Context, string) (listener, error), address string) (listener, error) {
 		l, err := bind(ctx, address)
 		if err == nil {
 			s.onStop(func(time.Time) error { return l.file.Close() })
 		}
 		return l, err
 	}
-	public, err := open(s.cfg.Listen)
+	public, err := open(bind, s.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	operator, err := open(s.cfg.OperatorListen)
+	operator, err := open(bind, s.cfg.OperatorListen)
 	if err != nil {
 		return fmt.Errorf("--operator-listen: %w", err)
 	}
-	if s.registrar, err = open(anyPort); err != nil {
+	if s.registrar, err = open(bind, anyPort); err != nil {
 		return err
 	}
 	for _, name := range append([]string{openFGA}, services()...) {
 		for range adminListener + 1 {
-			l, err := open(anyPort)
+			l, err := open(bind, anyPort)
 			if err != nil {
 				return err
 			}
@@ -212,6 +214,13 @@ func (s *Stack) bindAll(ctx context.Context) error {
 				break // it has no other
 			}
 		}
+	}
+	for _, name := range serveSandboxes() {
+		l, err := open(bindSocket, filepath.Join(s.sockets.services(), name+".sock"))
+		if err != nil {
+			return err
+		}
+		s.listeners[name] = append(s.listeners[name], l)
 	}
 	s.listeners[controlPlane] = append(s.listeners[controlPlane], public, operator)
 	return nil

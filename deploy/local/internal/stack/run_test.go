@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,6 +60,46 @@ func TestPartsStartInOrderAndStopInReverse(t *testing.T) {
 	}
 	if strings.Contains(said, "readiness") {
 		t.Errorf("what is over is passed on: %s", said)
+	}
+}
+
+// Sandboxes have no network: what they may call has a socket besides, which is the
+// same process as the address, also after it was killed. The users of sandboxes may
+// connect to it, and only this one can get there.
+func TestServicesHaveASocketForSandboxes(t *testing.T) {
+	b := newBench(t)
+	var folder string
+	err := b.run(t, func(ctx context.Context, s *Stack) error {
+		folder = s.sockets.services()
+		if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", folder, info, err)
+		}
+		for _, name := range serveSandboxes() {
+			path := s.listeners[name][sandboxListener].addr
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o666 || path != filepath.Join(folder, name+".sock") {
+				t.Errorf("%s: %v, %v", path, info, err)
+			}
+		}
+		at := func() (tcp, socket int) {
+			return servedBy(ctx, t, s.listeners[modelProxy][adminListener].http()), socketServedBy(ctx, t, s.listeners[modelProxy][sandboxListener].addr)
+		}
+		tcp, socket := at()
+		if tcp != socket {
+			t.Errorf("process %d serves the address, and process %d the socket", tcp, socket)
+		}
+		if err := s.Kill(ctx, ModelProxy); err != nil {
+			return err
+		}
+		if after, socket := at(); after != socket || after == tcp {
+			t.Errorf("after a kill process %d serves the address, and process %d the socket", after, socket)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the sockets are left: %v", err)
 	}
 }
 

@@ -32,9 +32,6 @@ type Config struct {
 	// CATTL is the lifetime of an authority, at least four times that of any SVID; zero is 24 h, or four times that if
 	// it is longer.
 	CATTL time.Duration
-	// PeerUIDs are users that may call besides the one of this process, for a sandbox that runs as another one. If there
-	// are any, every user may connect who can reach a socket, and is then refused unless it is one of them.
-	PeerUIDs []uint32
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Logger takes what happens; nil discards it.

@@ -32,9 +32,9 @@ var ErrClosed = errors.New("workloadapi: closed")
 
 // Server is the authority of a trust domain and the Workload API of its identities. It is safe for concurrent use.
 type Server struct {
-	cfg  Config
-	dir  string
-	uids []uint32
+	cfg Config
+	dir string
+	uid uint32 // of this process
 
 	mu         sync.Mutex
 	chain      chain
@@ -65,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, dir: dir,
-		uids:       append([]uint32{uint32(os.Geteuid())}, cfg.PeerUIDs...), //nolint:gosec // a user id is 32 bits wide
+		uid:        uint32(os.Geteuid()), //nolint:gosec // a user id is 32 bits wide
 		chain:      chain{td: cfg.TrustDomain, ttl: cfg.CATTL},
 		identities: map[spiffeid.ID]*registration{},
 		changed:    make(chan struct{}),
@@ -77,9 +77,16 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Register opens the socket of an identity and returns its absolute path. The identity must belong to the trust domain
-// and must not be registered already. The socket answers at once; that SVIDs are replaced in time is the work of Serve.
+// Register opens the socket of an identity, for this user, and returns its absolute path. The identity must belong to
+// the trust domain and must not be registered already. The socket answers at once; that SVIDs are replaced in time is
+// the work of Serve.
 func (s *Server) Register(id spiffeid.ID) (socketPath string, err error) {
+	return s.RegisterFor(id, s.uid)
+}
+
+// RegisterFor is Register for another user, who owns the socket: it is a sandbox's, which runs as a user of its own.
+// Nobody else is told the identity there, this user included. It takes root.
+func (s *Server) RegisterFor(id spiffeid.ID, uid uint32) (socketPath string, err error) {
 	if id.TrustDomain() != s.cfg.TrustDomain || id.Path() == "" {
 		return "", fmt.Errorf("workloadapi: %q is not an identity in %q", id, s.cfg.TrustDomain)
 	}
@@ -96,7 +103,7 @@ func (s *Server) Register(id spiffeid.ID) (socketPath string, err error) {
 		return "", err
 	}
 	path := filepath.Join(s.dir, socketName(id))
-	listener, err := listen(path, s.uids)
+	listener, err := listen(path, uid)
 	if err != nil {
 		return "", err
 	}

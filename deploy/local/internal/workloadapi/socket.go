@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -24,9 +23,8 @@ const (
 	socketSuffix  = ".sock"
 	maxConns      = 16 // per identity; more wait
 
-	dirMode     = 0o700
-	ownMode     = 0o600
-	anyUserMode = 0o666
+	dirMode    = 0o700
+	socketMode = 0o600
 )
 
 // prepareDir makes the directory of the sockets, or cleans up what a server before this one left in it, and returns its
@@ -74,27 +72,27 @@ func socketName(id spiffeid.ID) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(digest[:nameBytes])) + socketSuffix
 }
 
-// listen opens the socket of an identity for the users in uids.
-func listen(path string, uids []uint32) (net.Listener, error) {
+// listen opens the socket of an identity for one user, who owns it.
+func listen(path string, uid uint32) (net.Listener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("workloadapi: %w", err)
 	}
-	mode := fs.FileMode(ownMode)
-	if len(uids) > 1 {
-		mode = anyUserMode
+	err = os.Chmod(path, socketMode)
+	if err == nil && int(uid) != os.Geteuid() {
+		err = os.Lchown(path, int(uid), -1)
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("workloadapi: %w", err), l.Close())
 	}
-	return netutil.LimitListener(&peerListener{UnixListener: l, uids: uids}, maxConns), nil
+	return netutil.LimitListener(&peerListener{UnixListener: l, uid: uid}, maxConns), nil
 }
 
-// peerListener accepts only connections of certain users, as the kernel knows them.
+// peerListener accepts only connections of one user, as the kernel knows them.
 type peerListener struct {
 	*net.UnixListener
 
-	uids []uint32
+	uid uint32
 }
 
 // Accept implements net.Listener. A caller that is refused sees its connection close.
@@ -105,7 +103,7 @@ func (l *peerListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		uid, err := peerUID(conn)
-		if err == nil && slices.Contains(l.uids, uid) {
+		if err == nil && uid == l.uid {
 			return conn, nil
 		}
 		_ = conn.Close()

@@ -25,7 +25,7 @@ func (d *driver) wish(ctx context.Context, err error) binding.End {
 	case ctx.Err() != nil: // woken by a cancel whose end stands already
 		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByClient)}
 	case broken(err) && d.evicted(context.WithoutCancel(ctx)):
-		return binding.End{Kind: binding.EndError, Reason: string(fault.SandboxEvicted)}
+		return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx)))}
 	default:
 		f := fault.From(err, "runs.drive")
 		d.s.cfg.Logger.WarnContext(ctx, "run failed", "code", string(f.Code()), "op", f.Op(), "detail", f.Detail(), "incident_id", f.Incident())
@@ -84,6 +84,14 @@ func (d *driver) evicted(ctx context.Context) bool {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// whyGone is the code for a sandbox that is gone. The provider tells of its exit
+// about when it says that it is.
+func (d *driver) whyGone(ctx context.Context) fault.Code {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return d.s.exits.code(ctx, d.held.Record.Lease.InstanceUID)
 }
 
 // deadlineSlack is by how much a worker's clock may be ahead of this one.

@@ -10,15 +10,21 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
 // kill ends the sandbox of the play, as SIGKILL would.
 func kill(ctx context.Context, s *runstest.Stack, p *runstest.Play) error {
+	return exceed(ctx, s, p, "")
+}
+
+// exceed ends the sandbox of the play because of a limit.
+func exceed(ctx context.Context, s *runstest.Stack, p *runstest.Play, limit sandbox.Limit) error {
 	rec, err := s.Writer.Backend().Load(ctx, p.Turn.Envelope.BindingID)
 	if err != nil {
 		return err
 	}
-	s.Provider.Kill(rec.Lease.ClaimName)
+	s.Provider.Exceed(rec.Lease.ClaimName, limit)
 	return context.Canceled
 }
 
@@ -45,6 +51,28 @@ func TestASandboxThatDiesInTextEndsTheRunAsEvicted(t *testing.T) {
 	last[event.RunFinished](t, follow(t, s, next.RunID))
 	if g := s.Record(t, r.BindingID).Generation; g != 2 {
 		t.Errorf("generation = %d, want 2", g)
+	}
+}
+
+// A limit that ended the sandbox ended the run: whoever reads it knows what to ask
+// for, and that the next run will meet the same limit.
+func TestALimitOfTheSandboxEndsTheRunAsOne(t *testing.T) {
+	for _, limit := range []sandbox.Limit{sandbox.LimitMemory, sandbox.LimitPIDs, sandbox.LimitCPU, sandbox.LimitStorage, sandbox.LimitLifetime} {
+		s := newStack(t, func(s **runstest.Stack) runstest.Script {
+			return func(ctx context.Context, p *runstest.Play) error {
+				if err := p.Emit(ctx, started(), event.TextStarted{MessageID: "m1"}, event.TextDelta{MessageID: "m1", Delta: "half a"}); err != nil {
+					return err
+				}
+				if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: " sentence"}); err != nil { // the first frame is committed
+					return err
+				}
+				return exceed(ctx, *s, p, limit)
+			}
+		}, runstest.Options{})
+		e := last[event.RunError](t, follow(t, s, start(t, s, "hi").RunID))
+		if e.Code != string(fault.SandboxLimit) {
+			t.Errorf("%s: code = %s, want sandbox_limit", limit, e.Code)
+		}
 	}
 }
 

@@ -151,6 +151,7 @@ func (s *Service) concludeLease(ctx context.Context, bindingID, claimName string
 // gone replaces the lease of a sandbox that went away while no run was active.
 // A run that was, ends in its driver, which sees the broken stream.
 func (s *Service) gone(ctx context.Context, exit sandbox.Exit) {
+	s.exits.note(exit)
 	s.each(ctx, false, func(rec binding.Record) {
 		l := rec.Lease
 		if l == nil || l.ClaimName != exit.ClaimName || l.InstanceUID != exit.UID || rec.Run != nil {

@@ -91,6 +91,7 @@ type Service struct {
 	stopNow  context.CancelFunc
 	refusals *refusals
 	releases *releases
+	exits    *exits
 }
 
 // New makes a Service. Run must be called for it to conclude what is ending.
@@ -104,7 +105,7 @@ func New(cfg Config) (*Service, error) {
 	stop, stopNow := context.WithCancel(context.Background())
 	return &Service{
 		cfg: cfg, hub: newHub(), late: late, stop: stop, stopNow: stopNow,
-		refusals: newRefusals(), releases: newReleases(stop),
+		refusals: newRefusals(), releases: newReleases(stop), exits: newExits(),
 	}, nil
 }
 

@@ -36,10 +36,24 @@ type Instance struct {
 	PID int
 }
 
+// Limit names the bound of a sandbox that ended it.
+type Limit string
+
+// The limits. The empty one is none: the instance went away for another reason.
+const (
+	LimitMemory   Limit = "memory"
+	LimitPIDs     Limit = "pids"
+	LimitCPU      Limit = "cpu"
+	LimitStorage  Limit = "storage"
+	LimitLifetime Limit = "lifetime"
+)
+
 // Exit says that an instance is gone.
 type Exit struct {
 	ClaimName string
 	UID       string
+	// Limit that ended it, or "" where none did.
+	Limit Limit
 }
 
 // Provider makes and ends instances. All methods are safe for concurrent use
@@ -49,7 +63,8 @@ type Provider interface {
 	// wait and not the instance: what is being made when ctx ends is there for the
 	// next call with that name, or for Release. An instance that has ended is never
 	// given, and no other is made in its place before it was cleaned up. Errors:
-	// sandbox_capacity, sandbox_not_ready, and those of ctx.
+	// sandbox_capacity, sandbox_not_ready, worker_mismatch where there is no such
+	// profile or it runs another harness, and those of ctx.
 	Claim(ctx context.Context, c Claim) (Instance, error)
 	// Release ends the instance of a claim and waits, within ctx, until nothing is
 	// left of it; when ctx ends first it goes on ending. A claim that is not there

@@ -108,11 +108,6 @@ func (r *runtime) open(ctx context.Context, t *turn) error {
 	return err
 }
 
-// homeResetter is a world that can empty the home alone.
-type homeResetter interface {
-	ResetHome(ctx context.Context) error
-}
-
 // restore brings the home to what a head holds.
 func (r *runtime) restore(ctx context.Context, revision uint64, s snapshot) error {
 	if !r.dirty && !r.pristine && r.at == revision {
@@ -134,13 +129,7 @@ func (r *runtime) restore(ctx context.Context, revision uint64, s snapshot) erro
 
 // reset empties the home of what a run left there that was not committed.
 func (r *runtime) reset(ctx context.Context) error {
-	if w, ok := r.cfg.World.(homeResetter); ok {
-		return w.ResetHome(ctx)
-	}
-	if err := r.cfg.World.Reset(ctx); err != nil {
-		return err
-	}
-	return r.materialize(ctx)
+	return r.cfg.World.ResetHome(ctx)
 }
 
 // materialize copies the manifests into the world, where the agent can read them.

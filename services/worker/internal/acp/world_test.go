@@ -252,13 +252,19 @@ func (w *world) Restore(_ context.Context, archive io.Reader) error {
 }
 
 func (w *world) Reset(ctx context.Context) error {
+	return w.empty(ctx, hosted.Home, hosted.Workspace, hosted.Temp)
+}
+
+func (w *world) ResetHome(ctx context.Context) error { return w.empty(ctx, hosted.Home, hosted.Temp) }
+
+func (w *world) empty(ctx context.Context, folders ...string) error {
 	if err := w.KillAll(ctx, 0); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.resets++
-	for _, d := range []string{hosted.Home, hosted.Workspace, hosted.Temp} {
+	for _, d := range folders {
 		if err := errors.Join(os.RemoveAll(w.real(d)), os.MkdirAll(w.real(d), 0o700)); err != nil {
 			return err
 		}

@@ -198,5 +198,3 @@ func (l *logs) has(s string) bool {
 	defer l.mu.Unlock()
 	return strings.Contains(l.text.String(), s)
 }
-
-func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

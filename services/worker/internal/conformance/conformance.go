@@ -8,9 +8,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
@@ -38,8 +37,9 @@ func wires() map[string]func(*rpctest.Client) workerclient.Client {
 	return map[string]func(*rpctest.Client) workerclient.Client{"connect": workerclient.NewConnect, "http": workerclient.NewRoutes}
 }
 
-// Run runs every fixture on both wires, and then compares what was seen with what
-// the adapter claims.
+// Run runs every fixture on both wires, side by side, and then compares what was
+// seen with what the adapter claims. That no goroutine is left is for the package
+// to check that calls it, with goleak at its end.
 func Run(t *testing.T, s Setup) {
 	t.Helper()
 	if s.Wire == "" {
@@ -52,26 +52,37 @@ func Run(t *testing.T, s Setup) {
 			t.Fatalf("Unsupported names %q, which is no optional fixture, or gives no reason", name)
 		}
 	}
-	passed := make(map[string]int)
-	for wire, of := range wires() {
-		t.Run(wire, func(t *testing.T) {
+	passed := &tally{of: map[string]int{}}
+	t.Run("on", func(t *testing.T) { // ends once all that runs side by side has ended
+		for wire, of := range wires() {
 			for _, f := range all {
 				if s.Unsupported[f.name] != "" {
 					continue
 				}
-				before := goleak.IgnoreCurrent()
-				ok := t.Run(f.name, func(t *testing.T) { f.run(newBench(t, s, of)) })
-				if err := goleak.Find(before); err != nil {
-					t.Errorf("%s leaves goroutines behind: %v", f.name, err)
-					ok = false
-				}
-				if ok {
-					passed[f.name]++
-				}
+				t.Run(wire+"/"+f.name, func(t *testing.T) {
+					t.Parallel()
+					t.Cleanup(func() { passed.add(t, f.name) }) // the last one, after the workers' end
+					f.run(newBench(t, s, of))
+				})
 			}
-		})
+		}
+	})
+	t.Run("capabilities", func(t *testing.T) { compare(t, s, all, passed.of) })
+}
+
+// tally counts on how many wires a fixture has passed.
+type tally struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (p *tally) add(t *testing.T, fixture string) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !t.Failed() && !t.Skipped() {
+		p.of[fixture]++
 	}
-	t.Run("capabilities", func(t *testing.T) { compare(t, s, all, passed) })
 }
 
 // fixture is one thing that is tried.

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 
@@ -37,32 +39,40 @@ func seen(all []fixture, passed map[string]int) map[string]bool {
 // was seen.
 func compare(t *testing.T, s Setup, all []fixture, passed map[string]int) {
 	t.Helper()
-	claims := s.New(t, discard()).Descriptor().Capabilities
-	judged := seen(all, passed)
+	for _, p := range problems(s.New(t, slog.New(slog.DiscardHandler)).Descriptor().Capabilities, seen(all, passed)) {
+		t.Error(p)
+	}
+}
+
+// problems are what is wrong with claims, given what was judged and seen.
+func problems(claims harness.Capabilities, judged map[string]bool) []string {
+	var out []string
+	wrong := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, key := range harness.CapabilityKeys() {
 		c, claimed := claims[key]
 		has := c.Level == harness.Native || c.Level == harness.Emulated
 		shown, isJudged := judged[key]
 		switch {
-		case !claimed:
-			t.Errorf("%s has no level", key)
-		case has && c.EvidenceID == "":
-			t.Errorf("%s is %s, and names no evidence", key, c.Level)
-		case !has && c.Level != harness.Unsupported && c.Level != harness.Unavailable:
-			t.Errorf("%s has the level %q", key, c.Level)
-		case !has && c.Reason == "":
-			t.Errorf("%s is %s, without a reason", key, c.Level)
-		case isJudged && has && !shown:
-			t.Errorf("%s is claimed as %s, and was not seen", key, c.Level)
-		case isJudged && !has && shown:
-			t.Errorf("%s is said to be %s, and was seen", key, c.Level)
 		case isJudged == slices.Contains(notJudged(), key):
-			t.Errorf("%s is judged by a fixture or listed as not judged, never both or neither", key)
+			wrong("%s is judged by a fixture or listed as not judged, never both or neither", key)
+		case !claimed:
+			wrong("%s has no level", key)
+		case has && c.EvidenceID == "":
+			wrong("%s is %s, and names no evidence", key, c.Level)
+		case !has && c.Level != harness.Unsupported && c.Level != harness.Unavailable:
+			wrong("%s has the level %q", key, c.Level)
+		case !has && c.Reason == "":
+			wrong("%s is %s, without a reason", key, c.Level)
+		case isJudged && has && !shown:
+			wrong("%s is claimed as %s, and was not seen", key, c.Level)
+		case isJudged && !has && shown:
+			wrong("%s is said to be %s, and was seen", key, c.Level)
 		}
 	}
 	for key := range claims {
 		if !slices.Contains(harness.CapabilityKeys(), key) {
-			t.Errorf("%s is no capability of the contract", key)
+			wrong("%s is no capability of the contract", key)
 		}
 	}
+	return out
 }

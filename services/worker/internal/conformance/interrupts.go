@@ -24,6 +24,7 @@ func interrupts() []fixture {
 		{name: "same decision again", keys: approval, optional: true, run: (*bench).sameDecision},
 		{name: "another decision", keys: approval, optional: true, run: (*bench).anotherDecision},
 		{name: "interrupt endpoint", keys: approval, optional: true, run: (*bench).interruptEndpoint},
+		{name: "interrupt in a fresh worker", keys: approval, optional: true, run: (*bench).interruptInFreshWorker},
 		{name: "form", keys: []string{"interrupt.form_input"}, optional: true, run: (*bench).form},
 		{name: "dismissed form", keys: []string{"interrupt.form_input"}, optional: true, run: (*bench).dismissedForm},
 	}
@@ -44,9 +45,9 @@ func (w *worker) asks(args ...string) (*run, event.InterruptRequested) {
 	if asked.InterruptType != event.InterruptToolApproval || len(asked.ToolApprovals) != len(args) || asked.AgentID != "agent-1" {
 		b.Fatalf("it asked %+v", asked)
 	}
-	for n, a := range asked.ToolApprovals {
-		if a.ToolName != write || string(a.ToolArgs) != args[n] || len(a.AllowedDecisions) == 0 {
-			b.Errorf("it asked about %+v, not %s", a, args[n])
+	for n, want := range args {
+		if a := asked.ToolApprovals[n]; a.ToolName != write || string(a.ToolArgs) != want || len(a.AllowedDecisions) == 0 {
+			b.Errorf("it asked about %+v, not %s", a, want)
 		}
 	}
 	b.wantActed()
@@ -200,34 +201,56 @@ func (b *bench) anotherDecision() {
 	b.wantActed()
 }
 
+// pendingID is what the worker's interrupt endpoint names; "" is none.
+func (w *worker) pendingID() string {
+	b := w.bench
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	c, _ := w.client(b.stand.Envelope())
+	i, err := c.Interrupt(ctx, b.stand.Envelope())
+	b.must(err)
+	if i == nil {
+		return ""
+	}
+	if i.Revision != 1 || i.Type != event.InterruptToolApproval {
+		b.Errorf("the endpoint says %+v", i)
+	}
+	return i.ID
+}
+
 func (b *bench) interruptEndpoint() {
 	w := b.worker()
-	pending := func() string {
-		ctx, cancel := context.WithTimeout(b.Context(), patience)
-		defer cancel()
-		c, _ := w.client(b.stand.Envelope())
-		i, err := c.Interrupt(ctx, b.stand.Envelope())
-		b.must(err)
-		if i == nil {
-			return ""
-		}
-		if i.Revision != 1 || i.Type != event.InterruptToolApproval {
-			b.Errorf("the endpoint says %+v", i)
-		}
-		return i.ID
-	}
 	w.bind(b.stand.Envelope(), nil)
-	if id := pending(); id != "" {
+	if id := w.pendingID(); id != "" {
 		b.Errorf("before anything was asked, %s is pending", id)
 	}
 	r, asked := w.asks(`{"n":1}`)
-	if id := pending(); id != asked.InterruptID {
+	if id := w.pendingID(); id != asked.InterruptID {
 		b.Errorf("%q is pending, not %s", id, asked.InterruptID)
 	}
 	b.wantFinished(r.resume(w, one(asked, event.DecisionReject, "")).end())
-	if id := pending(); id != "" {
+	if id := w.pendingID(); id != "" {
 		b.Errorf("after it was answered, %s is pending", id)
 	}
+}
+
+// interruptInFreshWorker: a worker that did not ask knows what is pending from the
+// committed state, until the next head takes its place.
+func (b *bench) interruptInFreshWorker() {
+	r, asked := b.worker().asks(`{"n":1}`)
+	pending := r.pending()
+	w := b.worker()
+	e := b.nextRun()
+	w.bind(e, pending)
+	if id := w.pendingID(); id != asked.InterruptID {
+		b.Errorf("%q is pending, not %s", id, asked.InterruptID)
+	}
+	b.wantFinished(w.startRun(e, b.setup.Phrase(Intent{Say: "Something else."})).end())
+	if id := w.pendingID(); id != "" {
+		b.Errorf("after the next head, %s is pending", id)
+	}
+	b.wantActed()
 }
 
 // asksForm runs a turn that ends with a form.

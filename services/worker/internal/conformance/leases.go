@@ -76,8 +76,8 @@ func (b *bench) unknownOption() {
 // replaced: a worker whose lease was taken over has no effect any more.
 func (b *bench) replaced() {
 	w := b.worker()
-	r := w.start(Intent{Say: "It has begun.", SleepMS: 700, Calls: []Call{{echo, `{"text":"late"}`}}, Then: "never"})
-	r.until("text", isText)
+	r := w.start(Intent{Say: "It has begun.", SleepMS: 3000, Calls: []Call{{echo, `{"text":"late"}`}}, Then: "never"})
+	r.untilText()
 	b.stand.Replace(b.T)
 	if err := r.stream(); err != nil {
 		b.Fatal(err)

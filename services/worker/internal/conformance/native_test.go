@@ -12,6 +12,7 @@ import (
 )
 
 func TestNative(t *testing.T) {
+	t.Parallel()
 	const options = `{"model_retries":0,"subagents":[{"name":"helper","description":"Helps.","prompt":"You help.","tools":["test.echo"]}]}`
 	dialect := conformance.Dialect{
 		Put: func(r conformance.Record) string {

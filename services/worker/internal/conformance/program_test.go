@@ -69,7 +69,7 @@ func (p *program) listen() {
 		}
 		var r object
 		if json.Unmarshal(line, &r) != nil || r["type"] == "cancel" {
-			os.Exit(0) //nolint:forbidigo // this process is the program
+			os.Exit(0)
 		}
 		p.requests <- r
 	}

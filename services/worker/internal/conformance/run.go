@@ -138,8 +138,8 @@ func (r *run) append(e event.Event) error {
 	return err
 }
 
-// until waits for an event, and fails where the run ends without it.
-func (r *run) until(what string, ok func(event.Event) bool) event.Event {
+// untilText waits for a piece of text, and fails where the run ends without one.
+func (r *run) untilText() {
 	r.bench.Helper()
 	timeout := time.After(patience)
 	for seen := 0; ; {
@@ -147,17 +147,17 @@ func (r *run) until(what string, ok func(event.Event) bool) event.Event {
 		events, changed, ended := r.events, r.changed, r.over()
 		r.mu.Unlock()
 		for ; seen < len(events); seen++ {
-			if ok(events[seen]) {
-				return events[seen]
+			if events[seen].Type() == event.TypeTextDelta {
+				return
 			}
 		}
 		if ended {
-			r.bench.Fatalf("the run ended without %s: %s", what, r.all().types())
+			r.bench.Fatalf("the run ended without a text: %s", r.all().types())
 		}
 		select {
 		case <-changed:
 		case <-timeout:
-			r.bench.Fatalf("no %s within %s: %s", what, patience, r.all().types())
+			r.bench.Fatalf("no text within %s: %s", patience, r.all().types())
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -9,18 +10,27 @@ import (
 
 	"cofferdam.dev/services/worker/internal/conformance"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/scripted"
 )
 
 func TestMain(m *testing.M) {
+	runnertest.Main()
 	if os.Getenv(programEnv) != "" {
 		playProgram()
-		os.Exit(0) //nolint:forbidigo // this process is the program
+		os.Exit(0)
+	}
+	flag.Parse()
+	// Most of what is tried waits for something: more of it can run at once than
+	// there are processors.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
 func TestScripted(t *testing.T) {
+	t.Parallel()
 	conformance.Run(t, conformance.Setup{
 		New:    func(*testing.T, *slog.Logger) harness.Adapter { return scripted.New() },
 		Phrase: conformance.Script,

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -11,21 +12,22 @@ import (
 
 	"cofferdam.dev/services/worker/internal/conformance"
 	"cofferdam.dev/services/worker/internal/harness"
+	worlds "cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/loopback"
+	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/stdio"
 	"cofferdam.dev/services/worker/internal/stdio/stdiotest"
 )
 
-// A program that does all that the line protocol can carry: what the adapter
-// claims is what was seen of it.
+// A program that does all that the line protocol can carry, behind a real runner:
+// what the adapter claims is what was seen of it.
 func TestStdio(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	self := forEverybody(t)
 	conformance.Run(t, conformance.Setup{
 		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
-			return hosted(t, logger, nil, func(p *stdio.Preset) {
+			world := runnertest.Start(t).Dial(t)
+			return hosted(t, logger, world, nil, func(p *stdio.Preset) {
 				p.Command, p.Env = self, map[string]string{programEnv: "1", "GORACE": "atexit_sleep_ms=0"}
 			})
 		},
@@ -39,6 +41,7 @@ func TestStdio(t *testing.T) {
 
 // The example that ships, as it ships.
 func TestStdioPythonExample(t *testing.T) {
+	t.Parallel()
 	const folder = "../../../../examples/python-agent"
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -58,16 +61,43 @@ func TestStdioPythonExample(t *testing.T) {
 	}
 	conformance.Run(t, conformance.Setup{
 		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
-			return hosted(t, logger, text, func(p *stdio.Preset) { p.Command, p.Args = python, []string{"-u", script} })
+			return hosted(t, logger, stdiotest.NewWorld(t), text, func(p *stdio.Preset) { p.Command, p.Args = python, []string{"-u", script} })
 		},
 		Phrase:      func(i conformance.Intent) string { return conformance.DemoLines(i, conformance.Dialect{}) },
 		Unsupported: unsupported,
 	})
 }
 
-// hosted is the adapter with a world of plain processes, and the endpoint that
-// programs have in a worker.
-func hosted(t *testing.T, logger *slog.Logger, preset []byte, change func(*stdio.Preset)) harness.Adapter {
+// forEverybody copies the test binary to where the program's user may start it.
+func forEverybody(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.MkdirTemp("", "program") //nolint:usetesting // the folders above t.TempDir are for nobody else
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Error(err)
+		}
+	})
+	name := filepath.Join(folder, "program")
+	if err := errors.Join(os.Chmod(folder, 0o755), os.WriteFile(name, text, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// hosted is the adapter in a world, with the endpoint that programs have in a
+// worker.
+func hosted(t *testing.T, logger *slog.Logger, world worlds.World, preset []byte, change func(*stdio.Preset)) harness.Adapter {
 	t.Helper()
 	if preset == nil {
 		preset = []byte(`{"command":"x"}`)
@@ -82,7 +112,7 @@ func hosted(t *testing.T, logger *slog.Logger, preset []byte, change func(*stdio
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	a, err := stdio.New(stdio.Config{World: stdiotest.NewWorld(t), Preset: p, Endpoint: endpoint{server}, Logger: logger})
+	a, err := stdio.New(stdio.Config{World: world, Preset: p, Endpoint: endpoint{server}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,10 @@ type World interface {
 	Archive(ctx context.Context, p Paths, maxBytes int, w io.Writer) error
 	// Restore unpacks an archive into Home. Whatever stands in it stays in Home.
 	Restore(ctx context.Context, archive io.Reader) error
-	// Reset ends every process, and empties Home, Workspace and Temp.
+	// Reset ends every process, and empties Home, Workspace and Temp; ResetHome
+	// leaves Workspace as it is.
 	Reset(ctx context.Context) error
+	ResetHome(ctx context.Context) error
 	// Limits tells which limits of the world were hit since it began: "memory",
 	// "pids", "storage", "cpu".
 	Limits(ctx context.Context) ([]string, error)

@@ -43,7 +43,7 @@ func (s *session) call(ctx context.Context, r *runnerproto.Request) (*runnerprot
 	case r.Restore != nil:
 		return s.with(ctx, r.Restore.Stream, func(c net.Conn) error { return w.restore(ctx, c) })
 	case r.Reset != nil:
-		return &runnerproto.Reply{}, w.reset(ctx)
+		return &runnerproto.Reply{}, w.reset(ctx, r.Reset.KeepWorkspace)
 	case r.Limits != nil:
 		return &runnerproto.Reply{Hit: &runnerproto.Hit{Limits: w.limits.all()}}, nil
 	default: // Validate has seen to it
@@ -107,7 +107,7 @@ func (w *world) clean(ctx context.Context) {
 	if p != nil {
 		p.close()
 	}
-	if err := w.reset(ctx); err != nil {
+	if err := w.reset(ctx, false); err != nil {
 		w.log.ErrorContext(ctx, "world cannot be emptied", "error", err)
 		w.broken.Store(true)
 	}

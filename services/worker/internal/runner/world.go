@@ -250,7 +250,7 @@ func (w *world) checkQuiet() error {
 }
 
 // reset ends every process and empties the folders.
-func (w *world) reset(ctx context.Context) error {
+func (w *world) reset(ctx context.Context, keepWorkspace bool) error {
 	until := newDeadline(0)
 	defer until.stop()
 	if err := w.enter(ctx); err != nil {
@@ -263,7 +263,11 @@ func (w *world) reset(ctx context.Context) error {
 	if err := w.killWithin(until, 0); err != nil {
 		return err
 	}
-	for _, root := range []*os.Root{w.home, w.workspace, w.temp} {
+	folders := []*os.Root{w.home, w.temp, w.workspace}
+	if keepWorkspace {
+		folders = folders[:2]
+	}
+	for _, root := range folders {
 		if err := files.Empty(ctx, root); err != nil {
 			return fmt.Errorf("empty %s: %w", root.Name(), err)
 		}

@@ -62,9 +62,14 @@ func (w *World) Restore(ctx context.Context, archive io.Reader) error {
 }
 
 // Reset implements [hosted.World].
-func (w *World) Reset(ctx context.Context) error {
+func (w *World) Reset(ctx context.Context) error { return w.reset(ctx, false) }
+
+// ResetHome implements [hosted.World].
+func (w *World) ResetHome(ctx context.Context) error { return w.reset(ctx, true) }
+
+func (w *World) reset(ctx context.Context, keepWorkspace bool) error {
 	const op = "runnerclient.Reset"
-	if _, err := w.do(ctx, op, &runnerproto.Request{Reset: &runnerproto.Nothing{}}); err != nil {
+	if _, err := w.do(ctx, op, &runnerproto.Request{Reset: &runnerproto.Reset{KeepWorkspace: keepWorkspace}}); err != nil {
 		return err
 	}
 	return w.settle(ctx, op)

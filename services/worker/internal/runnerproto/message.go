@@ -52,7 +52,7 @@ type Request struct {
 	Write   *Write   `json:"write,omitempty"`
 	Archive *Archive `json:"archive,omitempty"`
 	Restore *Restore `json:"restore,omitempty"`
-	Reset   *Nothing `json:"reset,omitempty"`
+	Reset   *Reset   `json:"reset,omitempty"`
 	Limits  *Nothing `json:"limits,omitempty"`
 	// Cancel takes back the request of this ID. It has no reply of its own; that
 	// request still has one.
@@ -61,6 +61,11 @@ type Request struct {
 
 // Nothing is what a call without parameters gives.
 type Nothing struct{}
+
+// Reset ends every process and empties the program's folders.
+type Reset struct {
+	KeepWorkspace bool `json:"keep_workspace,omitempty"`
+}
 
 // Start starts a program. Both streams belong to it from then on: one that
 // breaks off before its end ends the program.

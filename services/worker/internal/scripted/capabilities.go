@@ -11,7 +11,9 @@ func capabilities() harness.Capabilities {
 	emulated := func(fixture, how string) harness.Capability {
 		return harness.Capability{Level: harness.Emulated, Constraints: how, EvidenceID: "conformance/" + fixture}
 	}
-	not := func(why string) harness.Capability { return harness.Capability{Level: harness.Unsupported, Reason: why} }
+	not := func(why string) harness.Capability {
+		return harness.Capability{Level: harness.Unsupported, Reason: why}
+	}
 	outside := func(who string) harness.Capability {
 		return harness.Capability{Level: harness.Unavailable, Reason: "done by " + who + ", for every adapter"}
 	}

@@ -27,7 +27,7 @@ const endingEnv = "SCRIPTED_TEST_ENDING"
 func TestMain(m *testing.M) {
 	if script := os.Getenv(endingEnv); script != "" {
 		playAlone(script)
-		os.Exit(0) //nolint:forbidigo // the script did not end it
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -39,7 +39,7 @@ func playAlone(text string) {
 		_, err = rt.Stream(context.Background(), harness.Turn{RunID: "run-1", Message: text}, harness.Facades{Thread: &heads{}}, &collector{})
 	}
 	if err != nil {
-		os.Exit(1) //nolint:forbidigo // this process is the harness
+		os.Exit(1)
 	}
 }
 

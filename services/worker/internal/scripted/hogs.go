@@ -190,7 +190,7 @@ func (s *spinStep) play(ctx context.Context, a actor) error {
 	until := time.Now().Add(time.Duration(s.MS) * time.Millisecond)
 	for range max(s.Threads, 1) {
 		wg.Go(func() {
-			for time.Now().Before(until) { //nolint:revive // that is the point
+			for time.Now().Before(until) {
 			}
 		})
 	}

@@ -29,7 +29,7 @@ const programEnv = "STDIO_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(programEnv); name != "" {
-		os.Exit(runProgram(name)) //nolint:forbidigo // this process is the program
+		os.Exit(runProgram(name))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -364,10 +364,7 @@ func must(t *testing.T, err error) {
 }
 
 // program is the other side of the line protocol.
-type program struct {
-	in   *bufio.Reader
-	init initialize
-}
+type program struct{ in *bufio.Reader }
 
 // runProgram is what the test binary does as a program.
 func runProgram(name string) int {
@@ -389,7 +386,7 @@ func (p *program) read() request {
 	text, err := p.in.ReadBytes('\n')
 	var r request
 	if err != nil || json.Unmarshal(text, &r) != nil {
-		os.Exit(3) //nolint:forbidigo // this process is the program
+		os.Exit(3)
 	}
 	return r
 }

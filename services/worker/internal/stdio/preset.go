@@ -30,7 +30,7 @@ type Preset struct {
 	// StartupTimeout is how long it may take to say that it is ready; 30 s, at most
 	// 5 min.
 	StartupTimeout Duration `json:"startup_timeout,omitempty"`
-	// CancelGrace is how long it may take to end after a cancel; 1 s, at most 10 s.
+	// CancelGrace is how long it may take to end after a cancel; 1 s, at most 5 s.
 	// At the deadline of a run it is never more than 1 s.
 	CancelGrace Duration `json:"cancel_grace,omitempty"`
 	// OptionsSchema is the JSON Schema of the agent's harness options, which are
@@ -76,7 +76,9 @@ const (
 	defaultStartupTimeout = 30 * time.Second
 	maxStartupTimeout     = 5 * time.Minute
 	defaultCancelGrace    = time.Second
-	maxCancelGrace        = 10 * time.Second
+	// maxCancelGrace leaves time to end everything within what a worker grants a
+	// harness to stop.
+	maxCancelGrace = 5 * time.Second
 )
 
 // ParsePreset decodes a preset strictly, reports everything that is wrong with

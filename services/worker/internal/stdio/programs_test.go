@@ -269,7 +269,7 @@ func child() {
 	if err != nil {
 		panic(err)
 	}
-	c := exec.Command(self)
+	c := exec.Command(self) //nolint:noctx // it outlives whoever started it
 	c.Env = append(os.Environ(), programEnv+"=never ready")
 	c.Stdout = os.Stdout
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -179,3 +179,47 @@ func TestSchemasRefuse(t *testing.T) {
 		}
 	}
 }
+
+// What the page shows is true: its preset is one, and its lines fit the schemas.
+func TestThePage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../../docs/adapters.md")
+	must(t, err)
+	_, rest, _ := strings.Cut(string(text), "```json\n")
+	preset, _, _ := strings.Cut(rest, "```")
+	if _, err := ParsePreset([]byte(preset)); err != nil {
+		t.Error(err)
+	}
+	schema, err := published(t).Compile(schemaBase + "message.json")
+	must(t, err)
+	shown := 0
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "program → worker"))
+		if !strings.HasPrefix(line, `{"type":`) || strings.Contains(line, ":…") {
+			continue
+		}
+		shown++
+		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(line))
+		must(t, err)
+		if err := schema.Validate(doc); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if shown < 6 {
+		t.Errorf("only %d lines were found", shown)
+	}
+	// Every line that there is, is explained.
+	for _, name := range []string{
+		"initialize", "turn", "resume", "tool_result", "memory_result", "upload_result", "cancel",
+		"ready", "event", "tool_call", "memory_get", "memory_put", "upload", "state", "log", "commit", "interrupt", "error",
+	} {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("%s is not on the page", name)
+		}
+	}
+	for _, code := range mayFail() {
+		if !strings.Contains(string(text), "`"+string(code)+"`") {
+			t.Errorf("the code %s is not on the page", code)
+		}
+	}
+}

@@ -76,9 +76,12 @@ func (p *Provider) Release(_ context.Context, claimName string) error {
 }
 
 // Kill ends an instance as SIGKILL would, and tells of it.
-func (p *Provider) Kill(claimName string) {
+func (p *Provider) Kill(claimName string) { p.Exceed(claimName, "") }
+
+// Exceed ends an instance because of a limit, and tells of it.
+func (p *Provider) Exceed(claimName string, limit sandbox.Limit) {
 	if in, ok := p.end(claimName); ok {
-		p.exits <- sandbox.Exit{ClaimName: claimName, UID: in.UID}
+		p.exits <- sandbox.Exit{ClaimName: claimName, UID: in.UID, Limit: limit}
 	}
 }
 

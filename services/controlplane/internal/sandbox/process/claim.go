@@ -2,14 +2,12 @@ package process
 
 import (
 	"context"
-	"crypto/rand"
 
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
-// Claim gives the claim's instance and makes it if there is none.
+// Claim gives the claim's instance: a warm one, or one that is made for it.
 func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance, error) {
 	const op = "process.Claim"
 	if err := ctx.Err(); err != nil {
@@ -39,32 +37,61 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 // provider's own: whoever asked first may go away, and others wait for it too.
 func (p *Provider) reserve(c sandbox.Claim) (*instance, error) {
 	const op = "process.Claim"
+	profile, err := p.profileOf(c)
+	if err != nil {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
 		return nil, fault.New(fault.SandboxNotReady, op)
-	case p.instances[c.Name] != nil:
-		return p.instances[c.Name], nil
-	case len(p.instances) >= p.cfg.MaxInstances:
+	case p.claims[c.Name] != nil:
+		return p.claims[c.Name], nil
+	}
+	if in := p.bestLocked(profile); in != nil {
+		p.takeLocked(in, c.Name)
+		p.usedLocked(in)
+		return in, nil
+	}
+	if len(p.all) >= p.cfg.MaxInstances && !p.makeRoomLocked() {
 		return nil, fault.New(fault.SandboxCapacity, op)
 	}
-	uid := rand.Text()
-	in := &instance{
-		Instance: sandbox.Instance{
-			ClaimName: c.Name, ClaimUID: rand.Text(), UID: uid, ID: identity.Sandbox(p.cfg.TrustDomain, uid), ImageDigest: p.digest,
-		},
-		release: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{}),
-	}
-	p.instances[c.Name] = in
-	p.wg.Go(func() { p.live(p.life, in, c.Harness) })
-	return in, nil
+	return p.newLocked(profile, c.Name), nil
 }
 
-// Release ends the claim's instance: SIGTERM, then SIGKILL to its group.
+// bestLocked gives the instance of a profile that is nobody's and will be ready
+// first, or nil.
+func (p *Provider) bestLocked(profile *Profile) *instance {
+	var best *instance
+	for _, in := range p.all {
+		switch {
+		case in.profile != profile || !in.freeLocked():
+		case in.ready:
+			return in
+		case best == nil || in.runs() && !best.runs():
+			best = in
+		}
+	}
+	return best
+}
+
+// makeRoomLocked ends a warm instance of any profile: who claims goes before who
+// might.
+func (p *Provider) makeRoomLocked() bool {
+	for _, in := range p.all {
+		if in.freeLocked() {
+			in.releaseLocked()
+			return true
+		}
+	}
+	return false
+}
+
+// Release ends the claim's instance: SIGTERM, then SIGKILL to all of it.
 func (p *Provider) Release(ctx context.Context, claimName string) error {
 	p.mu.Lock()
-	in := p.instances[claimName]
+	in := p.claims[claimName]
 	if in != nil {
 		in.releaseLocked()
 	}
@@ -84,16 +111,16 @@ func (p *Provider) Release(ctx context.Context, claimName string) error {
 func (p *Provider) Alive(_ context.Context, claimName, uid string) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in := p.instances[claimName]
+	in := p.claims[claimName]
 	return in != nil && in.UID == uid && in.usableLocked(), nil
 }
 
-// List gives the instances that run.
+// List gives the claimed instances that run.
 func (p *Provider) List(context.Context) ([]sandbox.Instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]sandbox.Instance, 0, len(p.instances))
-	for _, in := range p.instances {
+	out := make([]sandbox.Instance, 0, len(p.claims))
+	for _, in := range p.claims {
 		if in.runs() {
 			out = append(out, in.Instance)
 		}

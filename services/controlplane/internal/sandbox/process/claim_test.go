@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -137,6 +138,11 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 			w.cfg.WorkerPath = "/nonexistent/worker"
 			return func() { w.cfg.WorkerPath = was }
 		},
+		"no service": func(w *world) func() {
+			was := w.cfg.Sockets
+			w.cfg.Sockets = "/nonexistent/svc"
+			return func() { w.cfg.Sockets = was }
+		},
 		"no log folder": func(w *world) func() {
 			was := w.cfg.LogDir
 			w.cfg.LogDir = "/nonexistent/logs"
@@ -164,7 +170,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 func (w *world) held(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.instances[name] != nil
+	return w.claims[name] != nil
 }
 
 func TestAnInstanceThatHasEndedIsNotGiven(t *testing.T) {
@@ -219,26 +225,62 @@ func TestNewRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no binary":        func(c *Config) { c.WorkerPath = "/nonexistent" },
 		"binary is folder": func(c *Config) { c.WorkerPath = dir },
-		"workspaces is a file": func(c *Config) {
-			c.Workspaces = dir + "/file"
-			if err := os.WriteFile(c.Workspaces, nil, 0o600); err != nil {
+		"no launcher":      func(c *Config) { c.LauncherPath = "/nonexistent" },
+		"no profiles":      func(c *Config) { c.Profiles = nil },
+		"no runner":        func(c *Config) { c.Profiles[0].Program = &ProgramWorld{} },
+		"a long folder":    func(c *Config) { c.Dir = dir + "/" + strings.Repeat("d", 100) },
+		"a file as folder": func(c *Config) {
+			c.Dir = dir + "/file"
+			if err := os.WriteFile(c.Dir, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		},
 	} {
-		cfg := config(t.TempDir(), "patient", &identities{})
+		cfg := config(shortDir(t), programs(t), "exit", &identities{})
 		change(&cfg)
-		if p, err := New(cfg); err == nil {
+		if p, err := New(t.Context(), cfg); err == nil {
 			t.Errorf("%s: accepted", name)
 			_ = p.Close()
 		}
 	}
 }
 
-// The weaknesses are what a start is refused for.
+// What is missing is named with what to do about it, and everything else is there.
 func TestWeaknessesAreNamed(t *testing.T) {
-	if n := len(start(t, "patient").Weaknesses()); n != 10 {
-		t.Errorf("%d layers are missing, and none is there", n)
+	w := start(t, "patient")
+	if len(w.Weaknesses()) != len(w.without)+len(w.cgroups.Missing()) {
+		t.Errorf("%q, and without %v and %v", w.Weaknesses(), w.without, w.cgroups.Missing())
+	}
+	for _, weak := range w.Weaknesses() {
+		if !strings.Contains(weak, ". ") && !strings.Contains(weak, ": ") {
+			t.Errorf("%q does not say what to do", weak)
+		}
+	}
+	if os.Geteuid() == 0 {
+		w.strong(t)
+	}
+}
+
+// A claim that no profile can serve is a mistake of the configuration, and no
+// other attempt mends it.
+func TestAClaimNeedsItsProfile(t *testing.T) {
+	w := start(t, "patient")
+	for name, c := range map[string]sandbox.Claim{
+		"another profile":                    {Name: "hc-1", Profile: "large", Harness: "native"},
+		"another harness":                    {Name: "hc-2", Harness: "acp"},
+		"another harness than the profile's": {Name: "hc-3", Profile: "small", Harness: "acp"},
+	} {
+		if _, err := w.Claim(t.Context(), c); !fault.Is(err, fault.WorkerMismatch) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := w.ids.requests(); n != 0 {
+		t.Errorf("%d instances were made", n)
+	}
+	for _, c := range []sandbox.Claim{{Name: "hc-4", Harness: "native"}, {Name: "hc-5", Profile: "small", Harness: "native"}} {
+		if _, err := w.Claim(t.Context(), c); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,88 +20,106 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.uber.org/goleak"
 
+	"cofferdam.dev/pkg/cgroup"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
 // patience bounds a wait for something that must come. It is no measure of
 // anything: a test that needs it all has failed.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 var td = spiffeid.RequireTrustDomainFromString("cofferdam.test")
 
-// helperFlag among the arguments makes the test binary a worker. It is an
-// argument and not a variable, because the environment is among the things under
-// test.
+// helperFlag among the arguments of the test worker says what it does.
 const helperFlag = "--helper="
 
-// ownerFlag makes the test binary a control plane with one sandbox.
+// ownerFlag makes the test binary a control plane with sandboxes.
 const ownerFlag = "--owner="
 
 func TestMain(m *testing.M) {
 	for _, arg := range os.Args {
-		if mode, ok := strings.CutPrefix(arg, helperFlag); ok {
-			os.Exit(helper(mode))
-		}
-		if dir, ok := strings.CutPrefix(arg, ownerFlag); ok {
-			os.Exit(owner(dir))
+		if dirs, ok := strings.CutPrefix(arg, ownerFlag); ok {
+			dir, bin, _ := strings.Cut(dirs, ",")
+			os.Exit(owner(dir, bin))
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(built.dir) // a folder of the system's, for things that may stay behind
+		os.Exit(code)
+	}))
 }
 
-// helper inherits a listener and serves nothing.
-func helper(mode string) int {
-	switch mode {
-	case "exit":
-		return 3
-	case "patient":
-		fmt.Fprintln(os.Stderr, "up")
-	case "stubborn":
-		signal.Ignore(syscall.SIGTERM)
-		fmt.Fprintln(os.Stderr, "ignoring")
-	case "noisy":
-		line := []byte(strings.Repeat("x", 1023) + "\n")
-		for range 3 * maxLogBytes / len(line) {
-			if _, err := os.Stderr.Write(line); err != nil {
-				return 4
-			}
+// built are the programs of testdata; the first test builds them. They are static,
+// as those that ship: nothing else is in a sandbox.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func programs(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "sandbox-test-"); built.err != nil { //nolint:usetesting // it serves all tests
+			return
 		}
-		fmt.Fprintln(os.Stderr, "the last line")
-	case "litter":
-		if os.MkdirAll("a/b", 0o700) != nil || os.WriteFile("a/b/secret", []byte("of a conversation"), 0o600) != nil || os.Symlink("/etc", "a/etc") != nil {
-			return 5
+		// The launcher is executed by the users of sandboxes, whom the folder is closed to.
+		build := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-buildvcs=false", "-o", built.dir+"/", "./testdata/launcher", "./testdata/worker", "./testdata/runner")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
-		fmt.Fprintln(os.Stderr, "littered")
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	<-time.After(time.Minute) // ends a helper that a failing test forgot
-	return 0
+	return built.dir
 }
 
-// owner is a control plane that claims, says what it got, and never ends.
-func owner(dir string) int {
-	p, err := New(config(dir, "patient", &identities{}))
+// owner is a control plane that has a claimed and a warm sandbox, says what it
+// got, and never ends.
+func owner(dir, bin string) int {
+	cfg := config(dir, bin, "litter", &identities{})
+	cfg.Profiles[0].Warm = 1
+	p, err := New(context.Background(), cfg)
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	in, err := p.Claim(context.Background(), sandbox.Claim{Name: "hc-1", Harness: "native"})
+	in, err := p.Claim(context.Background(), claim("hc-1"))
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	fmt.Println(in.Address)
+	p.Warm()
+	for warmOf(p) == nil {
+		<-time.After(time.Millisecond)
+	}
+	fmt.Println(in.PID, warmOf(p).PID)
 	<-time.After(time.Minute)
 	return 0
 }
 
-func config(dir, mode string, ids Identities) Config {
-	self, err := os.Executable()
-	if err != nil {
-		panic(err)
+// warmOf gives a warm instance that is ready, or nil.
+func warmOf(p *Provider) *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, in := range p.all {
+		if in.freeLocked() && in.ready {
+			return in
+		}
 	}
+	return nil
+}
+
+// small keeps a sandbox of the tests small.
+func small() Limits { return Limits{MemoryMiB: 64, PIDs: 48, CPUs: 1, WorkspaceMiB: 8} }
+
+func config(dir, bin, mode string, ids Identities) Config {
 	return Config{
-		WorkerPath: self, WorkerArgs: []string{helperFlag + mode},
-		Workspaces: filepath.Join(dir, "workspaces"), LogDir: filepath.Join(dir, "logs"),
+		LauncherPath: filepath.Join(bin, "launcher"), WorkerPath: filepath.Join(bin, "worker"), WorkerArgs: []string{helperFlag + mode},
+		Profiles: []Profile{Profile{Name: "small", Harness: "native", Limits: small()}.withDefaults()},
+		Sockets:  filepath.Join(dir, "svc"), Dir: filepath.Join(dir, "w"), LogDir: filepath.Join(dir, "logs"),
 		TrustDomain: td, Identities: ids, MaxInstances: 4, Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -113,19 +131,57 @@ type world struct {
 	ids *identities
 }
 
+// folder is a new folder with a short path, since sockets stand in it, and with
+// those of the services.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sbx-") //nolint:usetesting // t.TempDir is too long for the path of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Mkdir(filepath.Join(dir, "svc"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(Services(), workloadName) {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "svc", name+socketSuffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() }) // with its folder
+		if err := os.Chmod(l.Addr().String(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 func start(t *testing.T, mode string, change ...func(*Config)) *world {
 	t.Helper()
-	w := &world{dir: t.TempDir(), ids: &identities{}}
-	cfg := config(w.dir, mode, w.ids)
+	w := &world{dir: shortDir(t)}
+	w.ids = &identities{socket: filepath.Join(w.dir, "svc", workloadName+socketSuffix)}
+	cfg := config(w.dir, programs(t), mode, w.ids)
 	for _, c := range change {
 		c(&cfg)
 	}
 	var err error
-	if w.Provider, err = New(cfg); err != nil {
+	if w.Provider, err = New(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.Close() }) // what it says is tested where it matters
 	return w
+}
+
+// strong ends a test that needs everything that this machine may not allow.
+func (w *world) strong(t *testing.T) {
+	t.Helper()
+	if weak := w.Weaknesses(); len(weak) > 0 {
+		t.Skipf("NOT TESTED on this machine: %v", weak)
+	}
 }
 
 func claim(name string) sandbox.Claim { return sandbox.Claim{Name: name, Harness: "native"} }
@@ -162,16 +218,37 @@ func (w *world) list(t *testing.T) []string {
 	return out
 }
 
-func (w *world) workspace(uid string) string {
-	return filepath.Join(w.dir, "workspaces", workspacePrefix+uid)
+// groups are the folders of the provider's own cgroups, with those in them.
+func (w *world) groups(t *testing.T) []string {
+	t.Helper()
+	g, err := w.cgroups.Create("where", cgroup.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, dir := range g.Dirs() {
+		entries, err := os.ReadDir(filepath.Dir(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.IsDir() && e.Name() != "where" {
+				found = append(found, filepath.Join(filepath.Dir(dir), e.Name()))
+			}
+		}
+	}
+	if err := g.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 // empty fails where anything is left of any instance.
 func (w *world) empty(t *testing.T) {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(w.dir, "workspaces"))
+	entries, err := os.ReadDir(filepath.Join(w.dir, "w"))
 	if err != nil || len(entries) > 0 {
-		t.Errorf("workspaces are left: %v, %v", entries, err)
+		t.Errorf("files are left: %v, %v", entries, err)
 	}
 	if left := w.ids.registered(); len(left) > 0 {
 		t.Errorf("identities are left: %v", left)
@@ -183,28 +260,35 @@ func (w *world) empty(t *testing.T) {
 
 // identities is a registrar that can fail and be watched.
 type identities struct {
+	socket     string
 	mu         sync.Mutex
 	live       map[string]bool
+	peers      map[string]uint32
 	made       int
 	onRegister func(ctx context.Context, uid string) error
 	onRemove   func(ctx context.Context, uid string) error
 }
 
-func (i *identities) Register(ctx context.Context, uid string) (string, error) {
+func (i *identities) Register(ctx context.Context, uid string, peer uint32) (string, error) {
 	i.mu.Lock()
 	hook := i.onRegister
 	i.made++
 	if i.live == nil {
-		i.live = map[string]bool{}
+		i.live, i.peers = map[string]bool{}, map[string]uint32{}
 	}
 	i.live[uid] = true // also where the answer is lost
+	i.peers[uid] = peer
 	i.mu.Unlock()
 	if hook != nil {
 		if err := hook(ctx, uid); err != nil {
 			return "", err
 		}
 	}
-	return "unix:///run/" + uid + ".sock", nil
+	socket := i.socket
+	if socket == "" { // in the owner, which has no services of its own
+		socket = "/dev/null"
+	}
+	return "unix://" + socket, nil
 }
 
 func (i *identities) Deregister(ctx context.Context, uid string) error {
@@ -239,6 +323,13 @@ func (i *identities) requests() int {
 	return i.made
 }
 
+// hooks sets what happens from now on.
+func (i *identities) hooks(onRegister, onRemove func(ctx context.Context, uid string) error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.onRegister, i.onRemove = onRegister, onRemove
+}
+
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -259,20 +350,23 @@ func exists(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRC
 // listens reports whether somebody holds the listener of an address.
 func listens(t *testing.T, address string) bool {
 	t.Helper()
-	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(address, "https://"))
+	c, err := new(net.Dialer).DialContext(t.Context(), "unix", strings.TrimPrefix(address, "unix://"))
 	if err != nil {
 		return false
 	}
 	return c.Close() == nil
 }
 
+// log is what a worker wrote.
+func (w *world) log(uid string) string {
+	b, _ := os.ReadFile(filepath.Join(w.dir, "logs", logPrefix+uid+".log")) // nothing, where it is not there yet
+	return string(b)
+}
+
 // said waits until a worker wrote something.
 func (w *world) said(t *testing.T, uid, text string) {
 	t.Helper()
-	eventually(t, "the worker says "+text, func() bool {
-		b, err := os.ReadFile(filepath.Join(w.dir, "logs", logPrefix+uid+".log"))
-		return err == nil && strings.Contains(string(b), text)
-	})
+	eventually(t, "the worker says "+text, func() bool { return strings.Contains(w.log(uid), text) })
 }
 
 // nothing fails where a channel has something.

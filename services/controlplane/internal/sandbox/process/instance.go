@@ -2,32 +2,75 @@ package process
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"cofferdam.dev/pkg/identity"
 	proc "cofferdam.dev/pkg/process"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
 var errEnded = errors.New("the instance of the claim has ended, or is ending")
 
-// instance is one claim's process.
+// instance is one sandbox, with or without a claim.
 type instance struct {
-	// Instance, err, process and log are written before started is closed.
+	// Instance, err, process, groups, workspace and log are written before started is
+	// closed; the claim's name and uid, which are part of Instance, under the
+	// provider's mutex and by the claim alone.
 	sandbox.Instance
-	err     error // why there is no process
-	process *proc.Process
-	log     io.Closer
+	profile   *Profile
+	err       error // why there is no process
+	process   *proc.Process
+	groups    *groups
+	workspace *os.File // nil where it stands on the host
+	log       io.Closer
+	firstID   uint32
 
 	started chan struct{} // closed when the start is over
+	claimed chan struct{} // closed when it becomes somebody's
 	release chan struct{} // closed when somebody wants the end
 	gone    chan struct{} // closed when nothing is left
 
-	released bool // guarded by the provider's mutex, as is the closing of release
+	// expired says that its time was over.
+	expired atomic.Bool
+	// ready and released are guarded by the provider's mutex, as is the closing of
+	// claimed and release.
+	ready, released bool
 }
+
+// newLocked makes an instance of a profile and lets it live. claimName is empty
+// for one that is nobody's yet.
+func (p *Provider) newLocked(profile *Profile, claimName string) *instance {
+	uid := rand.Text()
+	in := &instance{
+		Instance: sandbox.Instance{
+			UID: uid, ID: identity.Sandbox(p.cfg.TrustDomain, uid), ImageDigest: p.digest, Address: "unix://" + p.folder.socket(uid),
+		},
+		profile: profile, started: make(chan struct{}), claimed: make(chan struct{}),
+		release: make(chan struct{}), gone: make(chan struct{}),
+	}
+	p.all[uid] = in
+	if claimName != "" {
+		p.takeLocked(in, claimName)
+	}
+	p.wg.Go(func() { p.live(p.life, in) })
+	return in
+}
+
+// takeLocked makes an instance a claim's, for ever.
+func (p *Provider) takeLocked(in *instance, claimName string) {
+	in.ClaimName, in.ClaimUID = claimName, rand.Text()
+	p.claims[claimName] = in
+	close(in.claimed)
+}
+
+// freeLocked reports whether a claim can take the instance.
+func (in *instance) freeLocked() bool { return in.ClaimName == "" && in.usableLocked() }
 
 // releaseLocked asks for the end, also of a start that is under way. It can be
 // repeated.
@@ -68,19 +111,19 @@ func (in *instance) runs() bool {
 
 // live is an instance from its first moment until nothing is left of it. It is
 // the only one that starts, stops and cleans up. ctx is the life of the provider.
-func (p *Provider) live(ctx context.Context, in *instance, harness string) {
+func (p *Provider) live(ctx context.Context, in *instance) {
 	defer close(in.gone)
 	defer p.forget(in)
-	in.err = p.start(ctx, in, harness)
-	if in.err == nil {
-		close(in.started)
+	failed := p.make(ctx, in)
+	if failed == nil {
 		if err := p.untilEnd(ctx, in); err != nil {
 			p.giveUp(in, err)
 			return
 		}
 	}
 	left := p.cleanUp(ctx, in)
-	if in.err != nil {
+	if failed != nil {
+		in.err = failed
 		close(in.started) // only now, so that a failed claim has left nothing
 	}
 	for wait := 100 * time.Millisecond; left != nil; wait = min(2*wait, cleanUpTimeout) {
@@ -95,125 +138,25 @@ func (p *Provider) live(ctx context.Context, in *instance, harness string) {
 	}
 }
 
-// start makes identity, workspace, log, listener and process. What it made
-// before it failed is left to cleanUp.
-func (p *Provider) start(ctx context.Context, in *instance, harness string) error {
-	making, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	p.wg.Go(func() { // a release ends a start that is under way
-		select {
-		case <-in.release:
-			cancel()
-		case <-making.Done():
-		}
-	})
-	workloadAPI, err := p.cfg.Identities.Register(making, in.UID)
-	if err != nil {
-		return fmt.Errorf("identity: %w", err)
-	}
-	workspace, err := p.workspaces.make(in.UID)
-	if err != nil {
-		return fmt.Errorf("workspace: %w", err)
-	}
-	listener, address, err := loopback(making)
-	if err != nil {
-		return fmt.Errorf("listener: %w", err)
-	}
-	defer func() { _ = listener.Close() }() // the child has its own
-	if err := pruneLogs(p.cfg.LogDir, keptLogs, p.has); err != nil {
-		p.cfg.Logger.WarnContext(making, "old logs of sandboxes cannot be removed", "error", err.Error())
-	}
-	log, err := openLog(p.cfg.LogDir, in.UID)
-	if err != nil {
-		return fmt.Errorf("log: %w", err)
-	}
-	args := append([]string{
-		"--listen", "fd://3", "--workload-api", workloadAPI, "--trust-domain", p.cfg.TrustDomain.Name(),
-		"--harness", harness, "--workspace", workspace,
-	}, p.cfg.WorkerArgs...)
-	// The process lives for as long as the provider, not for as long as its start.
-	process, err := proc.Start(ctx, proc.Spec{
-		Path: p.cfg.WorkerPath, Args: args, Dir: workspace, Stderr: log, ExtraFiles: []*os.File{listener},
-	})
-	if err != nil {
-		return errors.Join(err, log.Close())
-	}
-	in.Address, in.PID, in.process, in.log = address, process.PID(), process, log
-	return nil
-}
-
-// untilEnd waits for the end of the process, or ends it when that is asked for.
-// An end that nobody asked for is told of. The error is that of a process which
-// cannot be ended, at the end of the provider.
-func (p *Provider) untilEnd(ctx context.Context, in *instance) error {
-	select {
-	case <-in.process.Done():
-	case <-in.release:
-	}
-	for {
-		err := in.process.Stop(stopGrace) // returns at once where it has ended
-		if err == nil {
-			break
-		}
-		// The kernel does not let go of it. The claim is not released before it does.
-		p.cfg.Logger.ErrorContext(ctx, "sandbox cannot be ended", "instance", in.UID, "error", err.Error())
-		select {
-		case <-p.closing:
-			return err
-		default:
-		}
-	}
-	if err := in.log.Close(); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "log of a sandbox is not complete", "instance", in.UID, "error", err.Error())
-	}
-	if p.asked(in) {
-		return nil
-	}
-	select {
-	case p.exits <- sandbox.Exit{ClaimName: in.ClaimName, UID: in.UID}:
-	default:
-	}
-	return nil
-}
-
-// cleanUp removes workspace and identity; it can be repeated.
-func (p *Provider) cleanUp(ctx context.Context, in *instance) error {
-	ctx, cancel := context.WithTimeout(ctx, cleanUpTimeout)
-	defer cancel()
-	workspace := p.workspaces.remove(in.UID)
-	if workspace != nil {
-		workspace = fmt.Errorf("workspace: %w", workspace)
-	}
-	identity := p.cfg.Identities.Deregister(ctx, in.UID)
-	if identity != nil {
-		identity = fmt.Errorf("identity: %w", identity)
-	}
-	return errors.Join(workspace, identity)
-}
-
 // has reports whether an instance is not gone.
 func (p *Provider) has(uid string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, in := range p.instances {
-		if in.UID == uid {
-			return true
-		}
-	}
-	return false
-}
-
-// asked reports whether the instance's end was asked for.
-func (p *Provider) asked(in *instance) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return in.released
+	return p.all[uid] != nil
 }
 
 func (p *Provider) forget(in *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.instances, in.ClaimName)
+	delete(p.all, in.UID)
+	if in.ClaimName != "" {
+		delete(p.claims, in.ClaimName)
+	}
+	if in.ClaimName == "" && !in.released {
+		p.failedLocked(in)
+	}
+	p.ids.give(in.firstID)
+	p.wakeLocked()
 }
 
 // giveUp keeps for Close what could not be removed.

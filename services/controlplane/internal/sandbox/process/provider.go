@@ -1,17 +1,26 @@
 // Package process is the sandbox provider for one machine: each instance is a
-// process of its own.
+// process of its own, behind the walls of package isolation and within the bounds
+// of package cgroup.
 //
-// In this version the process has no inherited environment and no inherited
-// descriptors but its listener, a working directory of its own, and ends with
-// the control plane. It has no isolation layer yet, and Weaknesses says so.
+// A worker has no network. It listens at a Unix socket that it inherits and that
+// the control plane alone can reach, and it finds the services that it may call as
+// Unix sockets inside, beside the Workload API of its own instance.
+//
+// # Warm instances
+//
+// For each profile some instances are kept ready that are nobody's. A claim takes
+// one for itself alone, or makes one where there is none; what was claimed is never
+// given again. Identity comes with the start of an instance, everything else with
+// bind, after the claim.
 //
 // # What is left of an instance
 //
-// Nothing. When it ends, by itself or by Release, its process group is ended
-// first, then its workspace is removed, then its identity is taken back: in this
-// order nothing that still runs loses its files or its name, and nothing else
-// ever gets them. What cannot be done is tried again until it is; only then is the
-// claim gone. Logs stay, bounded in size and number.
+// Nothing. When it ends, by itself or by Release, its processes are ended first,
+// then its groups and files are removed, then its identity is taken back: in this
+// order nothing that still runs loses its files or its name, and nothing else ever
+// gets them. What cannot be done is tried again until it is; only then is the claim
+// gone. Logs stay, bounded in size and number. What a control plane left that was
+// killed is removed by the next one.
 package process
 
 import (
@@ -20,24 +29,29 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"cofferdam.dev/pkg/cgroup"
+	"cofferdam.dev/pkg/isolation"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
 const (
 	// DefaultMaxInstances bounds how many sandboxes live at once.
 	DefaultMaxInstances = 64
-	// startTimeout bounds the making of an instance, its identity included.
+	// startTimeout bounds the making of an instance, its identity included, and then
+	// the time until a warm one is ready.
 	startTimeout = 15 * time.Second
 	// stopGrace is how long an instance may take to end by itself.
 	stopGrace = 2 * time.Second
 	// cleanUpTimeout bounds one attempt to remove what an instance left.
 	cleanUpTimeout = 5 * time.Second
+	// probeTimeout bounds the look at what the machine allows.
+	probeTimeout = 30 * time.Second
 	// exitsBuffer holds exits that nobody has read yet. What does not fit is found
 	// out when the lease is used again, by Alive.
 	exitsBuffer = 256
@@ -45,38 +59,60 @@ const (
 
 // Identities gives an instance its SPIFFE identity.
 type Identities interface {
-	// Register makes a Workload API that serves only the instance's identity,
-	// and gives its address. A failure with the code sandbox_capacity says that
-	// there are too many.
-	Register(ctx context.Context, instanceUID string) (workloadAPI string, err error)
+	// Register makes a Workload API that serves only the instance's identity, to
+	// processes of the user peer alone, and gives its address. A failure with the code
+	// sandbox_capacity says that there are too many.
+	Register(ctx context.Context, instanceUID string, peer uint32) (workloadAPI string, err error)
 	// Deregister ends it; repeatable, and also right where Register failed.
 	Deregister(ctx context.Context, instanceUID string) error
 }
 
 // Config of a Provider.
 type Config struct {
+	// LauncherPath is the program that makes sandboxes (isolation.Main).
+	LauncherPath string
 	// WorkerPath is the worker's binary; its SHA-256 is the image digest. It is read
 	// by New: another binary under this name is not used before the next start.
 	WorkerPath string
+	// RunnerPath is the runner of hosted programs; required where a profile has one.
+	RunnerPath string
 	// WorkerArgs are given to every worker. They are public: no secrets.
 	WorkerArgs []string
-	// Workspaces is the folder in which each instance gets a folder of its own
-	// for as long as it lives. Only one Provider at a time can use it.
-	Workspaces string
+	// Profiles are the kinds of sandboxes; at least one.
+	Profiles []Profile
+	// Sockets is the folder with the sockets of Services.
+	Sockets string
+	// Dir is the folder of the workers' own sockets. Only one Provider at a time can
+	// use it, and nobody else can enter it.
+	Dir string
 	// LogDir takes what workers write to their standard error.
 	LogDir      string
 	TrustDomain spiffeid.TrustDomain
 	Identities  Identities
+	// Ready asks an instance whether it is ready, once; an error says no. Nil takes
+	// every instance for ready that listens.
+	Ready func(ctx context.Context, in sandbox.Instance) error
 	// MaxInstances bounds how many live at once; 0 is DefaultMaxInstances.
 	MaxInstances int
-	Logger       *slog.Logger
+	// MaxIdle is how long a warm instance may wait for its claim before another one
+	// takes its place; 0 is DefaultMaxIdle.
+	MaxIdle time.Duration
+	Logger  *slog.Logger
 }
 
 // Provider starts workers as processes.
 type Provider struct {
-	cfg        Config
-	digest     string
-	workspaces *workspaces
+	cfg      Config
+	digest   string
+	folder   *folder
+	launcher *isolation.Launcher
+	cgroups  *cgroup.Manager
+	ids      *hostIDs // nil where ids are the caller's own
+	// weaknesses are for people; without and bounded are what they mean: the layers to
+	// leave out, and whether the number of processes can be bounded by a group.
+	weaknesses []string
+	without    []isolation.Layer
+	bounded    bool
 	exits      chan sandbox.Exit
 	// life is that of the instances, which outlive the calls that make them.
 	life context.Context //nolint:containedctx // no call has the life of an instance
@@ -84,53 +120,64 @@ type Provider struct {
 	closing chan struct{}
 	close   func() error
 	wg      sync.WaitGroup
+	// making bounds how many instances are started at once: more of them only wait
+	// for the processors.
+	making chan struct{}
 
-	mu        sync.Mutex
-	instances map[string]*instance // by claim name, until nothing is left of them
-	closed    bool
-	left      []error // what could not be cleaned up before the end
+	mu     sync.Mutex
+	all    map[string]*instance // by uid, until nothing is left of them
+	claims map[string]*instance // the same by claim name
+	warm   map[*Profile]*pool
+	closed bool
+	left   []error // what could not be cleaned up before the end
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
 
-// New makes a Provider. It reads the worker's binary once, for its digest, and
-// removes the workspaces of instances that ended with an earlier control plane.
-func New(cfg Config) (_ *Provider, err error) {
-	if cfg.MaxInstances <= 0 {
-		cfg.MaxInstances = DefaultMaxInstances
+// New makes a Provider. It reads the worker's binary once, for its digest, finds
+// out what the machine allows, and ends and removes what an earlier control plane
+// left. Nothing is started before Warm or the first claim.
+func New(ctx context.Context, cfg Config) (_ *Provider, err error) {
+	cfg.MaxInstances = max(cfg.MaxInstances, 0)
+	orDefault(&cfg.MaxInstances, DefaultMaxInstances)
+	orDefault(&cfg.MaxIdle, DefaultMaxIdle)
+	if err := cfg.resolve(); err != nil {
+		return nil, err
 	}
-	for _, path := range []*string{&cfg.WorkerPath, &cfg.Workspaces, &cfg.LogDir} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return nil, err
+	p := &Provider{
+		cfg: cfg, exits: make(chan sandbox.Exit, exitsBuffer), closing: make(chan struct{}),
+		making: make(chan struct{}, startsAtOnce()),
+		all:    map[string]*instance{}, claims: map[string]*instance{}, warm: map[*Profile]*pool{},
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.giveBack())
 		}
-	}
-	digest, err := fileDigest(cfg.WorkerPath)
-	if err != nil {
+	}()
+	if p.digest, err = fileDigest(cfg.WorkerPath); err != nil {
 		return nil, fmt.Errorf("worker binary: %w", err)
 	}
 	if err := os.MkdirAll(cfg.LogDir, 0o700); err != nil {
 		return nil, fmt.Errorf("worker logs: %w", err)
 	}
-	ws, err := openWorkspaces(cfg.Workspaces)
-	if err != nil {
-		return nil, fmt.Errorf("workspaces: %w", err)
+	if p.folder, err = openFolder(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("sandbox folder: %w", err)
+	}
+	if p.cgroups, err = cgroup.Open(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.probe(ctx); err != nil {
+		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
-	p := &Provider{
-		cfg: cfg, digest: digest, workspaces: ws, exits: make(chan sandbox.Exit, exitsBuffer),
-		life: life, closing: make(chan struct{}), instances: map[string]*instance{},
-	}
+	p.life = life
 	p.close = sync.OnceValue(func() error { return p.shut(end) })
 	return p, nil
 }
 
-// Weaknesses names the isolation layers that this version does not have.
-func (p *Provider) Weaknesses() []string {
-	return []string{
-		"user namespace", "pid namespace", "mount namespace with a read-only root", "network namespace", "ipc namespace",
-		"uts namespace", "no-new-privileges", "seccomp", "Landlock", "cgroup limits",
-	}
-}
+// Weaknesses names the layers that this machine does not allow, and what to do
+// about each. Sandboxes are made without them, and without nothing else.
+func (p *Provider) Weaknesses() []string { return slices.Clone(p.weaknesses) }
 
 // Exits tells of instances that went away by themselves.
 func (p *Provider) Exits() <-chan sandbox.Exit { return p.exits }
@@ -142,7 +189,7 @@ func (p *Provider) Close() error { return p.close() }
 func (p *Provider) shut(end context.CancelFunc) error {
 	p.mu.Lock()
 	p.closed = true
-	for _, in := range p.instances {
+	for _, in := range p.all {
 		in.releaseLocked()
 	}
 	p.mu.Unlock()
@@ -152,5 +199,20 @@ func (p *Provider) shut(end context.CancelFunc) error {
 	close(p.exits)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return errors.Join(append(p.left, p.workspaces.close())...)
+	return errors.Join(append(p.left, p.giveBack())...)
+}
+
+// giveBack gives up what New took.
+func (p *Provider) giveBack() error {
+	errs := []error{p.ids.close()}
+	if p.launcher != nil {
+		errs = append(errs, p.launcher.Close())
+	}
+	if p.cgroups != nil {
+		errs = append(errs, p.cgroups.Close())
+	}
+	if p.folder != nil {
+		errs = append(errs, p.folder.close())
+	}
+	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,11 +38,11 @@ func NewRegistrar(client *http.Client, baseURL string) *Registrar {
 	return &Registrar{client: client, baseURL: strings.TrimSuffix(baseURL, "/")}
 }
 
-// Register makes the instance's Workload API socket. Errors: sandbox_capacity
+// Register makes the instance's Workload API socket, for one user. Errors: sandbox_capacity
 // where the registrar has too many, dependency_unavailable for everything else.
-func (r *Registrar) Register(ctx context.Context, instanceUID string) (string, error) {
+func (r *Registrar) Register(ctx context.Context, instanceUID string, peer uint32) (string, error) {
 	const op = "registrar.Register"
-	body, err := r.do(ctx, op, http.MethodPut, instanceUID)
+	body, err := r.do(ctx, op, http.MethodPut, url.PathEscape(instanceUID)+"?peer_uid="+strconv.FormatUint(uint64(peer), 10))
 	if err != nil {
 		return "", err
 	}
@@ -60,14 +61,14 @@ func (r *Registrar) Register(ctx context.Context, instanceUID string) (string, e
 
 // Deregister ends the instance's Workload API.
 func (r *Registrar) Deregister(ctx context.Context, instanceUID string) error {
-	_, err := r.do(ctx, "registrar.Deregister", http.MethodDelete, instanceUID)
+	_, err := r.do(ctx, "registrar.Deregister", http.MethodDelete, url.PathEscape(instanceUID))
 	return err
 }
 
-func (r *Registrar) do(ctx context.Context, op, method, uid string) ([]byte, error) {
+func (r *Registrar) do(ctx context.Context, op, method, sandbox string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, registrarTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, r.baseURL+"/v1/sandboxes/"+url.PathEscape(uid), nil)
+	req, err := http.NewRequestWithContext(ctx, method, r.baseURL+"/v1/sandboxes/"+sandbox, nil)
 	if err != nil {
 		return nil, unavailable(op, err)
 	}

@@ -41,14 +41,14 @@ func TestRegistrar(t *testing.T) {
 		}
 		_, _ = fmt.Fprintln(w, `{"workload_api":"unix:///run/ABC.sock"}`)
 	})
-	api, err := r.Register(t.Context(), "ABC")
+	api, err := r.Register(t.Context(), "ABC", 4711)
 	if err != nil || api != "unix:///run/ABC.sock" {
 		t.Errorf("register: %q, %v", api, err)
 	}
 	if err := r.Deregister(t.Context(), "../x"); err != nil { // a name is never a path
 		t.Errorf("deregister: %v", err)
 	}
-	if got, want := strings.Join(seen, "; "), "PUT /v1/sandboxes/ABC; DELETE /v1/sandboxes/..%2Fx"; got != want {
+	if got, want := strings.Join(seen, "; "), "PUT /v1/sandboxes/ABC?peer_uid=4711; DELETE /v1/sandboxes/..%2Fx"; got != want {
 		t.Errorf("asked %s, want %s", got, want)
 	}
 }
@@ -79,7 +79,7 @@ func TestRegistrarAnswersThatAreRefused(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = w.Write([]byte(c.body))
 		})
-		if api, err := r.Register(t.Context(), "ABC"); !fault.Is(err, c.want) || api != "" {
+		if api, err := r.Register(t.Context(), "ABC", 4711); !fault.Is(err, c.want) || api != "" {
 			t.Errorf("%s: %q, %v", name, api, err)
 		}
 		if c.status/100 != 2 {
@@ -92,7 +92,7 @@ func TestRegistrarAnswersThatAreRefused(t *testing.T) {
 
 func TestAnotherServiceIsNoRegistrar(t *testing.T) {
 	r := registrarAt(t, "capability", func(http.ResponseWriter, *http.Request) { t.Error("asked somebody else") })
-	if _, err := r.Register(t.Context(), "ABC"); !fault.Is(err, fault.DependencyUnavailable) {
+	if _, err := r.Register(t.Context(), "ABC", 4711); !fault.Is(err, fault.DependencyUnavailable) {
 		t.Errorf("register: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestADeafRegistrarHoldsNobodyUp(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	if _, err := r.Register(ctx, "ABC"); !fault.Is(err, fault.DependencyUnavailable) {
+	if _, err := r.Register(ctx, "ABC", 4711); !fault.Is(err, fault.DependencyUnavailable) {
 		t.Errorf("register: %v", err)
 	}
 	<-gone

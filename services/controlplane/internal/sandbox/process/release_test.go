@@ -3,47 +3,109 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
 // What a claim has adopted goes with the claim, by its name alone
-// (agent-sandbox 587): first the process, then the workspace, then the identity.
+// (agent-sandbox 587): first the processes, then groups and files, then the
+// identity. Nothing is left of any of them.
 func TestReleaseDestroysInOrder(t *testing.T) {
 	w := start(t, "litter")
 	in := w.claim(t, "hc-1")
 	w.said(t, in.UID, "littered")
-	var removed []string
-	w.ids.onRemove = func(_ context.Context, uid string) error {
-		removed = append(removed, uid)
-		if exists(in.PID) {
-			t.Error("the identity is taken back while the process is there")
+	var dirs, removed []string
+	all := []int{in.PID}
+	w.mu.Lock()
+	dirs = w.claims["hc-1"].groups.whole.Dirs()
+	w.mu.Unlock()
+	for _, dir := range dirs {
+		all = append(all, members(t, dir)...)
+	}
+	if len(dirs) > 0 && len(all) < 1+2*len(dirs) {
+		t.Errorf("%d processes in %d groups: the worker and its child should be in each", len(all)-1, len(dirs))
+	}
+	var there syscall.Stat_t // of its workspace, which is in no other place
+	if !w.rootless() {
+		if err := syscall.Stat(fmt.Sprintf("/proc/%d/root/workspace/a/b/secret", in.PID), &there); err != nil {
+			t.Fatal(err)
 		}
-		if _, err := os.Lstat(w.workspace(uid)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the identity is taken back while the workspace is there: %v", err)
+	}
+	w.ids.hooks(nil, func(_ context.Context, uid string) error {
+		removed = append(removed, uid)
+		for _, pid := range all {
+			if exists(pid) {
+				t.Errorf("the identity is taken back while process %d is there", pid)
+			}
+		}
+		for _, path := range append(dirs, strings.TrimPrefix(in.Address, "unix://")) {
+			if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the identity is taken back while %s is there: %v", path, err)
+			}
 		}
 		return nil
-	}
+	})
 	if err := w.Release(t.Context(), "hc-1"); err != nil {
 		t.Fatal(err)
 	}
 	if len(removed) != 1 || removed[0] != in.UID {
 		t.Errorf("took back %v, want %s once", removed, in.UID)
 	}
-	if exists(in.PID) || listens(t, in.Address) {
-		t.Error("released and still there")
-	}
 	w.empty(t)
-	nothing(t, w.Exits())
-	if _, err := os.Stat("/etc/passwd"); err != nil {
-		t.Errorf("a link out of the workspace was followed: %v", err)
+	if left := w.groups(t); len(left) > 0 {
+		t.Errorf("groups are left: %v", left)
 	}
+	nothing(t, w.Exits())
+	if mounted(t, there.Dev) {
+		t.Error("its workspace is still mounted somewhere")
+	}
+}
+
+// members are the processes of a group.
+func members(t *testing.T, dir string) []int {
+	t.Helper()
+	raw, err := os.ReadFile(dir + "/cgroup.procs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for line := range strings.FieldsSeq(string(raw)) {
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// mounted reports whether any process of the machine has a file system mounted.
+func mounted(t *testing.T, dev uint64) bool {
+	t.Helper()
+	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := fmt.Sprintf(" %d:%d ", unix.Major(dev), unix.Minor(dev))
+	for _, table := range tables {
+		raw, err := os.ReadFile(table)
+		if err == nil && strings.Contains(string(raw), number) { // else it has ended
+			return true
+		}
+	}
+	return false
 }
 
 func TestReleaseIsRepeatable(t *testing.T) {
@@ -115,7 +177,7 @@ func TestWhatIsLeftIsTriedAgain(t *testing.T) {
 	w := start(t, "patient", func(c *Config) { c.MaxInstances = 1 })
 	w.claim(t, "hc-1")
 	tries, mended := make(chan struct{}, 100), make(chan struct{})
-	w.ids.onRemove = func(context.Context, string) error {
+	w.ids.hooks(nil, func(context.Context, string) error {
 		tries <- struct{}{}
 		select {
 		case <-mended:
@@ -123,7 +185,7 @@ func TestWhatIsLeftIsTriedAgain(t *testing.T) {
 		default:
 			return errInjected
 		}
-	}
+	})
 	released := make(chan error, 1)
 	go func() { released <- w.Release(t.Context(), "hc-1") }()
 	<-tries
@@ -166,8 +228,8 @@ func TestAnExitIsToldOnce(t *testing.T) {
 	if err := w.Release(t.Context(), "hc-1"); err != nil { // waits until nothing is left
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(w.workspace(in.UID)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("workspace: %v", err)
+	if listens(t, in.Address) {
+		t.Error("its socket is served")
 	}
 	if left := w.ids.registered(); len(left) != 1 || left[0] != other.UID {
 		t.Errorf("identities: %v", left)

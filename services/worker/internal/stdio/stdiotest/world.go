@@ -106,8 +106,7 @@ func (w *World) Start(_ context.Context, c hosted.Command) (hosted.Program, erro
 		return nil, fault.New(fault.Internal, "stdiotest.Start")
 	}
 	p := &Program{done: make(chan struct{}), limit: w.limit, requests: w.requests, messages: w.messages}
-	// The life of a program is that of no request.
-	p.cmd = exec.Command(c.Path, c.Args...) //nolint:gosec,noctx // what a test says
+	p.cmd = exec.Command(c.Path, c.Args...) //nolint:noctx // its life is that of no request
 	p.cmd.Dir = w.at(hosted.Workspace)
 	p.cmd.Env = append([]string{
 		w.mark, "HOME=" + w.at(hosted.Home), "TMPDIR=" + w.at(hosted.Temp), "PATH=" + os.Getenv("PATH"), "USER=agent",
@@ -228,10 +227,17 @@ func (*World) Restore(context.Context, io.Reader) error {
 
 // Reset implements hosted.World.
 func (w *World) Reset(ctx context.Context) error {
+	return w.empty(ctx, hosted.Home, hosted.Workspace, hosted.Temp)
+}
+
+// ResetHome implements hosted.World.
+func (w *World) ResetHome(ctx context.Context) error { return w.empty(ctx, hosted.Home, hosted.Temp) }
+
+func (w *World) empty(ctx context.Context, folders ...string) error {
 	if err := w.KillAll(ctx, 0); err != nil {
 		return err
 	}
-	for _, folder := range []string{hosted.Home, hosted.Workspace, hosted.Temp} {
+	for _, folder := range folders {
 		if err := errors.Join(os.RemoveAll(w.at(folder)), os.MkdirAll(w.at(folder), 0o700)); err != nil {
 			return err
 		}

@@ -17,8 +17,8 @@ const uid = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 func TestOneFolderOneControlPlane(t *testing.T) {
 	w := start(t, "patient")
-	cfg := config(w.dir, "patient", &identities{})
-	if p, err := New(cfg); err == nil || !strings.Contains(err.Error(), "another control plane") {
+	cfg := config(w.dir, programs(t), "patient", &identities{})
+	if p, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "another control plane") {
 		if p != nil {
 			_ = p.Close()
 		}
@@ -27,7 +27,7 @@ func TestOneFolderOneControlPlane(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(cfg)
+	p, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("after the first has ended: %v", err)
 	}
@@ -36,16 +36,23 @@ func TestOneFolderOneControlPlane(t *testing.T) {
 	}
 }
 
-// Only what is certainly a workspace is removed: an operator can name any folder.
-func TestOnlyWorkspacesAreRemoved(t *testing.T) {
-	dir := t.TempDir()
-	keep := []string{"notes", "workspace-", "workspace-abc", workspacePrefix + strings.ToLower(uid), workspacePrefix + uid + "A", "x" + workspacePrefix + uid}
-	for _, name := range append(keep, workspacePrefix+uid) {
+// Only what is certainly left of a sandbox is removed: an operator can name any
+// folder.
+func TestOnlyWhatIsOursIsRemoved(t *testing.T) {
+	dir := shortDir(t)
+	if err := os.RemoveAll(filepath.Join(dir, "svc")); err != nil {
+		t.Fatal(err)
+	}
+	keep := []string{
+		"notes", "workspace-", "workspace-abc", workspacePrefix + strings.ToLower(uid), workspacePrefix + uid + "A", "x" + workspacePrefix + uid,
+		"x.sock", strings.ToUpper(socketName(uid)), "a" + socketName(uid), socketName(uid) + "1",
+	}
+	for _, name := range append(keep, workspacePrefix+uid, socketName(uid)) {
 		if err := os.MkdirAll(filepath.Join(dir, name, "sub"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w, err := openWorkspaces(dir)
+	w, err := openFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +74,8 @@ func TestOnlyWorkspacesAreRemoved(t *testing.T) {
 
 // A sandbox can leave folders that even their owner cannot remove anything from.
 func TestReadOnlyFoldersAreRemoved(t *testing.T) {
-	dir := t.TempDir()
-	w, err := openWorkspaces(dir)
+	dir := shortDir(t)
+	w, err := openFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +85,7 @@ func TestReadOnlyFoldersAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody(t, dir, func() {
-		path, err := w.make(uid)
+		path, err := w.workspace(uid, os.Geteuid())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,88 @@
+package escape
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"cofferdam.dev/tests/stack"
+)
+
+// impostorArgument as first argument makes this test binary the impostor.
+const impostorArgument = "escape-impostor"
+
+// networkVariable says that this process is in a network namespace of its own.
+const networkVariable = "COFFERDAM_TEST_ESCAPE_NETWORK"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == impostorArgument {
+		if err := impostor(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if unable() == "" && os.Getenv(networkVariable) == "" {
+		fmt.Fprintln(os.Stderr, "network namespace:", enterNetwork())
+		os.Exit(1) // it returned, so it failed
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	code := m.Run()
+	if err := closeShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "the shared stack:", err)
+		code = 1
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// unable says why nothing can be shown here.
+func unable() string {
+	switch {
+	case os.Getenv(stack.WeakVariable) == "1":
+		return stack.WeakVariable + " is set: sandboxes are weak here"
+	case os.Geteuid() != 0:
+		return "sandboxes of full strength, and a network namespace, take root"
+	default:
+		return ""
+	}
+}
+
+// needs skips a test that can show nothing here. On a build machine that was not
+// told that its sandboxes are weak, it fails.
+func needs(t *testing.T) {
+	t.Helper()
+	why := unable()
+	switch {
+	case why == "":
+	case os.Getenv("CI") == "true" && os.Getenv(stack.WeakVariable) != "1":
+		t.Fatal(why)
+	default:
+		t.Skip("NOT TESTED: " + why)
+	}
+}
+
+// enterNetwork starts this program again in a network namespace that has nothing
+// but a loopback, with all the addresses of what is not to be reached on it. It
+// returns only where that fails.
+func enterNetwork() error {
+	runtime.LockOSThread() // execve keeps the namespaces of the thread that calls it
+	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := loopback(addresses()...); err != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), networkVariable+"=1"))
+}

@@ -1,0 +1,100 @@
+package escape
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cofferdam.dev/tests/internal/apiclient"
+	"cofferdam.dev/tests/internal/procs"
+)
+
+// victim is a neighbour in the middle of a run, and what it must keep for itself.
+type victim struct {
+	*talk
+
+	run    apiclient.Started
+	worker procs.Process
+	// canary stands in its message, its memory, and a file of its workspace.
+	canary string
+}
+
+// victim begins the run. It ends with the test.
+func (w *world) victim(t *testing.T) *victim {
+	t.Helper()
+	v := &victim{talk: w.talk(honest), canary: "canary-" + rand.Text()}
+	v.tell(t, "Remember "+v.canary)
+	v.run = v.begin(t, ">>say "+v.canary+"\n>>sleep 60000")
+	v.sees(t, v.run, "text.delta")
+	v.worker = v.talk.worker(t, v.run.BindingID)
+	if err := plant(v.worker, v.canary); err != nil {
+		t.Fatalf("canary: %v", err)
+	}
+	if found, err := procs.Holds(v.worker.PID, v.canary); err != nil || len(found) == 0 {
+		t.Fatalf("the memory of the victim lacks its canary, so that nothing can be shown: %v", err)
+	}
+	t.Cleanup(func() {
+		if _, err := w.user.Cancel(context.WithoutCancel(t.Context()), v.run.RunID); err != nil {
+			t.Error(err)
+		}
+	})
+	return v
+}
+
+// plant writes the file canary, that anybody may read, into the workspace of a
+// worker. Only a user of the sandbox can make files there, so it does so as one.
+func plant(worker procs.Process, canary string) error {
+	user, err := userOf(worker)
+	if err != nil {
+		return err
+	}
+	folder, err := os.Open(insideOf(worker, "workspace"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = folder.Close() }()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		for _, call := range []uintptr{syscall.SYS_SETFSGID, syscall.SYS_SETFSUID} {
+			_, _, _ = syscall.RawSyscall(call, uintptr(user), 0, 0) // it tells of no error
+		}
+		fd, err := syscall.Openat(int(folder.Fd()), "canary", syscall.O_CREAT|syscall.O_EXCL|syscall.O_WRONLY|syscall.O_CLOEXEC, 0o666)
+		if err == nil {
+			_, err = syscall.Write(fd, []byte(canary))
+			err = errors.Join(err, syscall.Close(fd))
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// userOf is the user on the host that a process is.
+func userOf(p procs.Process) (int, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(raw), "\nUid:\t")
+	first, _, found := strings.Cut(rest, "\t")
+	if !found {
+		return 0, fmt.Errorf("%s: no Uid", p)
+	}
+	return strconv.Atoi(first)
+}
+
+// root is a path of the victim's world as the host sees it.
+func (v *victim) root(elem ...string) string { return insideOf(v.worker, elem...) }
+
+// insideOf is a path of a process's world as the host sees it.
+func insideOf(p procs.Process, elem ...string) string {
+	return filepath.Join(append([]string{"/proc", strconv.Itoa(p.PID), "root"}, elem...)...)
+}
