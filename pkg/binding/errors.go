@@ -27,12 +27,13 @@ var (
 
 // What transitions tell the writes around them; none of these gets out.
 var (
-	errStands   = errors.New("binding: the write stands already")
-	errMoved    = errors.New("binding: the revision moved on")
-	errTailFull = errors.New("binding: the tail is full")
-	errArchived = errors.New("binding: the sequence left the tail")
-	errBehind   = errors.New("binding: the log does not reach the sequence yet")
-	errBroken   = errors.New("binding: the parts of a log do not fit")
+	errStands     = errors.New("binding: the write stands already")
+	errMoved      = errors.New("binding: the revision moved on")
+	errTailFull   = errors.New("binding: the tail is full")
+	errArchived   = errors.New("binding: the sequence left the tail")
+	errBehind     = errors.New("binding: the log does not reach the sequence yet")
+	errUnverified = errors.New("binding: the log was not looked at yet")
+	errBroken     = errors.New("binding: the parts of a log do not fit")
 )
 
 // refusal marks the error of a transition among the errors of a store: a

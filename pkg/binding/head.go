@@ -31,6 +31,10 @@ type HeadCommit struct {
 	// Interrupt ends the run as interrupted; its ID and Hash are set. Its Revision
 	// becomes the head's, its RunID the run's.
 	Interrupt *Interrupt
+	// Verify is asked once the log has LastSequence and before the head moves,
+	// whether the log bears the commit out; its error ends the commit. What it reads
+	// is committed and never changes. nil asks nothing.
+	Verify func(ctx context.Context) error
 }
 
 // CommitHead makes write 5: head, pending interrupt and the run's end, in one
@@ -60,14 +64,21 @@ func (w *Writer) CommitHead(ctx context.Context, g fence.Grant, c HeadCommit) (H
 
 func (w *Writer) commitHead(ctx context.Context, f Filter, env fence.Envelope, c HeadCommit) (Head, End, error) {
 	giveUp := time.Now().Add(headWait)
+	verified := c.Verify == nil
 	for pause := firstPause; ; pause = min(2*pause, headPoll) {
-		r, err := w.update(ctx, env.BindingID, f, func(r *Record) error { return r.commitHead(c) })
+		if !verified {
+			var err error
+			if verified, err = w.verify(ctx, env, c); err != nil {
+				return Head{}, End{}, err
+			}
+		}
+		r, err := w.update(ctx, env.BindingID, f, func(r *Record) error { return r.commitHead(c, verified) })
 		switch {
 		case err == nil && r.Run != nil:
 			return r.Head, r.Run.End, nil
 		case errors.Is(err, ErrFenced):
 			return w.committedHead(ctx, env, c)
-		case !errors.Is(err, errBehind):
+		case !errors.Is(err, errBehind) && !errors.Is(err, errUnverified):
 			return Head{}, End{}, err
 		case time.Now().After(giveUp):
 			return Head{}, End{}, fault.Wrap(err, fault.PersistenceFailed, "binding.CommitHead")
@@ -78,9 +89,18 @@ func (w *Writer) commitHead(ctx context.Context, f Filter, env fence.Envelope, c
 	}
 }
 
+// verify asks whether the log bears the commit out, once it can.
+func (w *Writer) verify(ctx context.Context, env fence.Envelope, c HeadCommit) (verified bool, err error) {
+	r, err := w.store.Load(ctx, env.BindingID)
+	if err != nil || r.Run == nil || r.Run.ID != env.RunID || !r.Run.End.Open() || r.Run.EventHead <= c.LastSequence {
+		return false, nil //nolint:nilerr // the write decides, and says why it cannot
+	}
+	return true, c.Verify(ctx)
+}
+
 // commitHead is write 5 on the record. The envelope is the filter's (model:
 // M_GENC).
-func (r *Record) commitHead(c HeadCommit) error {
+func (r *Record) commitHead(c HeadCommit, verified bool) error {
 	run := r.Run
 	switch {
 	case run == nil:
@@ -96,6 +116,8 @@ func (r *Record) commitHead(c HeadCommit) error {
 		return fault.New(fault.RevisionConflict, "binding.CommitHead")
 	case run.EventHead <= c.LastSequence:
 		return errBehind
+	case !verified && run.End.Open(): // a cancelled run asks nobody
+		return errUnverified
 	}
 	r.Head = Head{
 		Revision: r.Head.Revision + 1, Codec: c.Codec, CodecVersion: c.CodecVersion, SnapshotRef: c.SnapshotRef,

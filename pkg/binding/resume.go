@@ -13,6 +13,10 @@ type ResumeParams struct {
 	// Its ContentDigest is DecisionHash, whatever stands here.
 	StartParams
 	InterruptID string
+	// AskedBy is the run that the decision answers, and InterruptHash what it
+	// asked: ids of interrupts are a harness's, and may come again.
+	AskedBy       string
+	InterruptHash string
 	// Revision of the interrupt, as the caller saw it.
 	Revision uint64
 	// DecisionHash tells the same decision from another one.
@@ -30,7 +34,7 @@ func (w *Writer) Resume(ctx context.Context, p ResumeParams) (Started, error) {
 	if err := p.validate(op); err != nil {
 		return Started{}, err
 	}
-	if p.InterruptID == "" || p.DecisionHash == "" {
+	if p.InterruptID == "" || p.DecisionHash == "" || p.AskedBy == "" || p.InterruptHash == "" {
 		return Started{}, misuse(op, "a resume needs an interrupt and a decision")
 	}
 	if len(p.Carried) > MaxAdmitted {
@@ -63,7 +67,7 @@ func (r *Record) resume(p ResumeParams, run Run, revision uint64) error {
 	switch i := r.Interrupt; {
 	case i == nil || i.ID != p.InterruptID:
 		return fault.New(fault.InterruptNotFound, "binding.Resume")
-	case i.Revision != p.Revision:
+	case i.Revision != p.Revision, i.RunID != p.AskedBy, i.Hash != p.InterruptHash:
 		return fault.New(fault.InterruptConflict, "binding.Resume")
 	}
 	run.Carried = p.Carried

@@ -14,9 +14,11 @@ func (m *Machine) apply(e Event) {
 	case ReasoningFinished:
 		m.end(itemKey{ItemReasoning, d.MessageID})
 	case ToolStarted:
-		m.open(tool(d.ToolCallID), &item{
-			path: slices.Clone(e.Namespace), name: d.ToolName, argumentsDone: !d.Arguments.empty(),
-		})
+		it := &item{path: slices.Clone(e.Namespace), name: d.ToolName, argumentsDone: !d.Arguments.empty()}
+		if it.argumentsDone {
+			it.digest, _ = digestOf([]byte(d.Arguments), &m.bounds) // it was judged to be readable
+		}
+		m.open(tool(d.ToolCallID), it)
 	case ToolArgumentsDelta:
 		it := m.items[tool(d.ToolCallID)]
 		it.arguments = append(it.arguments, d.Delta...)

@@ -54,7 +54,7 @@ func FuzzDecodeEvent(f *testing.F) {
 func draftOf(op, who, where byte) event.Draft {
 	id := string('1' + rune(who%4))
 	path := [][]string{nil, nil, {"a"}, {"b"}, {"a", "c"}}[int(where)%5]
-	fragments := []string{`{"k":`, `1}`, `{}`, `[`, `x`}
+	fragments := []string{`{"path":`, `"a"}`, `{}`, `[`, `x`}
 	payloads := []event.Data{
 		event.RunStarted{HarnessID: "native", AdapterVersion: "1"},
 		event.TextStarted{MessageID: id},
@@ -64,7 +64,7 @@ func draftOf(op, who, where byte) event.Draft {
 		event.ReasoningDelta{MessageID: id, Delta: "w"},
 		event.ReasoningFinished{MessageID: id},
 		event.ToolStarted{ToolCallID: id, ToolName: "fs.read", Arguments: event.EmptyObject},
-		event.ToolStarted{ToolCallID: id, ToolName: "fs.read", Arguments: `{"k":1}`},
+		event.ToolStarted{ToolCallID: id, ToolName: "fs.read", Arguments: `{"path":"a"}`},
 		event.ToolArgumentsDelta{ToolCallID: id, Delta: fragments[int(where)%len(fragments)]},
 		event.ToolFinished{ToolCallID: id, Result: "1"},
 		event.ToolError{ToolCallID: id, Code: "internal", Message: "It failed."},

@@ -2,6 +2,7 @@ package event_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 
 	"cofferdam.dev/pkg/event"
@@ -124,6 +125,21 @@ func (h history) argumentsFit(id string) bool {
 	text, _ := h.joined(id)
 	var object map[string]any
 	return text == "" || json.Unmarshal([]byte(text), &object) == nil && object != nil
+}
+
+// shows: what people are asked about is the call as it was started.
+func (h history) shows(a event.ToolApproval) bool {
+	if _, carried := h.decision(a.ToolCallID); carried {
+		return false
+	}
+	text, _ := h.joined(a.ToolCallID)
+	for _, e := range h.events {
+		if d, ok := e.Data.(event.ToolStarted); ok && d.ToolCallID == a.ToolCallID && text == "" {
+			text = string(d.Arguments)
+		}
+	}
+	var have, want any
+	return json.Unmarshal([]byte(text), &have) == nil && json.Unmarshal([]byte(a.ToolArgs), &want) == nil && reflect.DeepEqual(have, want)
 }
 
 // waits: the interrupt names the call, or the namespace that it delegated to was
@@ -250,7 +266,7 @@ func (h history) allowsData(e event.Event, where string) bool {
 		return true
 	case event.InterruptRequested:
 		for _, a := range d.ToolApprovals {
-			if _, open, _ := h.life("tool", a.ToolCallID); !open || !h.argumentsFit(a.ToolCallID) || h.delegates(a.ToolCallID) {
+			if _, open, _ := h.life("tool", a.ToolCallID); !open || !h.argumentsFit(a.ToolCallID) || h.delegates(a.ToolCallID) || !h.shows(a) {
 				return false
 			}
 		}

@@ -123,6 +123,7 @@ func TestRule11_AResumeIsANewRunWithTheCallsCarriedOver(t *testing.T) {
 	t.Parallel()
 	carried := []event.Carried{{ToolCallID: "c", Decision: event.DecisionApprove}}
 	for name, b := range map[string]breaks{
+		"asked about again":     {rule: 6, reason: "an interrupt names a tool call that was decided before", carried: carried, run: draftList{started(), approval("c")}},
 		"started a second time": {rule: 4, reason: "an id that is open opens again", carried: carried, run: draftList{started(), tool("c")}},
 		"not ended":             {rule: 5, reason: "text, reasoning or a tool call is open at run.finished", carried: carried, run: draftList{started(), finished()}},
 		"ended before started":  {rule: 1, reason: "the first event is not run.started", carried: carried, run: draftList{toolFinished("c")}},

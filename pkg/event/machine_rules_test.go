@@ -310,7 +310,7 @@ func TestRule6_AnInterruptIsUniqueAndOnlyClosingFollows(t *testing.T) {
 		"text after it":         {rule: 6, reason: after, run: draftList{started(), form(), textStarted("m")}},
 		"delta after it":        {rule: 6, reason: after, run: draftList{started(), textStarted("m"), form(), textDelta("m")}},
 		"tool after it":         {rule: 6, reason: after, run: draftList{started(), form(), tool("c")}},
-		"arguments after it":    {rule: 6, reason: after, run: draftList{started(), streamingTool("c"), approval("c"), arguments("c", "{}")}},
+		"arguments after it":    {rule: 6, reason: after, run: draftList{started(), streamingTool("c"), arguments("c", `{"path":"a"}`), approval("c"), arguments("c", "{}")}},
 		"warning after it":      {rule: 6, reason: after, run: draftList{started(), form(), warning()}},
 		"namespace after it":    {rule: 6, reason: after, run: draftList{started(), tool("c"), form(), entered("c", "a")}},
 		"finished after it":     {rule: 6, reason: after, run: draftList{started(), form(), finished()}},
@@ -320,6 +320,9 @@ func TestRule6_AnInterruptIsUniqueAndOnlyClosingFollows(t *testing.T) {
 		"unknown call":          {rule: 6, reason: "an interrupt names a tool call that is not open", run: draftList{started(), approval("c")}},
 		"ended call":            {rule: 6, reason: "an interrupt names a tool call that is not open", run: draftList{started(), tool("c"), toolFinished("c"), approval("c")}},
 		"another tool":          {rule: 6, reason: "an interrupt names another tool than the call", run: draftList{started(), tool("c"), wrongTool}},
+		"other arguments":       {rule: 6, reason: "an interrupt shows other arguments than those of the call", run: draftList{started(), root(event.ToolStarted{ToolCallID: "c", ToolName: "fs.read", Arguments: `{"path":"b"}`}), approval("c")}},
+		"no arguments":          {rule: 6, reason: "an interrupt shows other arguments than those of the call", run: draftList{started(), streamingTool("c"), approval("c")}},
+		"other streamed ones":   {rule: 6, reason: "an interrupt shows other arguments than those of the call", run: draftList{started(), streamingTool("c"), arguments("c", `{"path":"a","all":true}`), approval("c")}},
 		"call ended since":      {rule: 6, reason: "a tool call that waits for a decision has ended", run: draftList{started(), tool("c"), approval("c"), toolError("c"), interrupted(tools)}},
 		"half the arguments":    {rule: 4, reason: "the joined arguments are not one acceptable JSON object", run: draftList{started(), streamingTool("c"), arguments("c", "{"), approval("c")}},
 	} {
@@ -328,7 +331,7 @@ func TestRule6_AnInterruptIsUniqueAndOnlyClosingFollows(t *testing.T) {
 	for name, run := range map[string]draftList{
 		"form":                 {started(), form(), interrupted(human)},
 		"approval":             {started(), tool("c"), approval("c"), interrupted(tools)},
-		"two approvals":        {started(), tool("c"), streamingTool("d"), arguments("d", "{}"), approval("c", "d"), interrupted(tools)},
+		"two approvals":        {started(), tool("c"), streamingTool("d"), arguments("d", `{ "path" :`), arguments("d", `"\u0061"}`), approval("c", "d"), interrupted(tools)},
 		"closing between":      {started(), textStarted("m"), reasoningStarted("r"), tool("c"), tool("d"), approval("c"), textFinished("m"), reasoningFinished("r"), toolFinished("d"), interrupted(tools)},
 		"the commit failed":    {started(), tool("c"), approval("c"), failed()},
 		"a cancel won":         {started(), tool("c"), approval("c"), toolError("c"), cancelled()},

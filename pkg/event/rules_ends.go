@@ -8,12 +8,16 @@ func (m *Machine) judgeInterrupt(d InterruptRequested) *ViolationError {
 		switch {
 		case it == nil:
 			return broken(6, "an interrupt names a tool call that is not open")
-		case it.name != "" && it.name != a.ToolName:
+		case it.anywhere:
+			return broken(6, "an interrupt names a tool call that was decided before")
+		case it.name != a.ToolName:
 			return broken(6, "an interrupt names another tool than the call")
 		case !it.argumentsComplete(&m.bounds):
 			return broken(4, "the joined arguments are not one acceptable JSON object")
 		case m.delegates(a.ToolCallID):
 			return broken(7, "an interrupt names a tool call that has an open namespace")
+		case !it.asksFor(a.ToolArgs, &m.bounds):
+			return broken(6, "an interrupt shows other arguments than those of the call")
 		}
 	}
 	return nil

@@ -1,8 +1,11 @@
 package event
 
 import (
+	"crypto/sha256"
 	"slices"
 	"strings"
+
+	"cofferdam.dev/pkg/strictjson"
 )
 
 // ItemKind is a kind of what opens and closes in a run.
@@ -42,7 +45,9 @@ type item struct {
 	name          string // empty if carried over
 	arguments     []byte // joined from deltas
 	argumentsDone bool   // none may stream, or none may stream any more
-	decision      Decision
+	// digest is of the arguments that the call started with; see digestOf.
+	digest   [sha256.Size]byte
+	decision Decision
 	// named: the interrupt asks for a decision on the call.
 	named bool
 	// suspended: the namespace that the call delegated to was exited as
@@ -61,6 +66,31 @@ func (it *item) argumentsComplete(b *Bounds) bool {
 	c := checker{bounds: b}
 	c.arguments("", Object(it.arguments))
 	return c.err == nil
+}
+
+// asksFor reports whether the arguments that people are asked about are those that
+// the call was started with. What is approved must be what was shown.
+func (it *item) asksFor(args Object, b *Bounds) bool {
+	have, ok := it.digest, true
+	if !it.argumentsDone {
+		text := it.arguments
+		if len(text) == 0 {
+			text = []byte(EmptyObject)
+		}
+		have, ok = digestOf(text, b)
+	}
+	want, readable := digestOf([]byte(args), b)
+	return ok && readable && have == want
+}
+
+// digestOf is the same for all JSON that means the same; ok is false for what is
+// none.
+func digestOf(arguments []byte, b *Bounds) (sum [sha256.Size]byte, ok bool) {
+	text, err := strictjson.Canonical(arguments, strictjson.Options{MaxBytes: b.ArgumentsBytes, MaxDepth: b.ArgumentsDepth})
+	if err != nil {
+		return sum, false
+	}
+	return sha256.Sum256(text), true
 }
 
 // space is an open namespace; the root has no path and is always open.

@@ -165,10 +165,9 @@ func TestWhatIsNotThereYetSaysSo(t *testing.T) {
 	r := w.talk().tell(t, ">>say here")
 	for _, route := range []string{
 		"POST /api/v1/chat/stream/start", "POST /api/v1/chat/stream/resume", "POST /api/v1/chat/stream/cancel", "POST /api/v1/chat/invoke",
-		"GET /api/v1/conversations/c-1/interrupt-state?agent_id=demo", "POST /api/v1/conversations/c-1/clear",
+		"POST /api/v1/conversations/c-1/clear",
 		"GET /api/v1/harnesses", "GET /api/v1/agents", "PUT /api/v1/agents/demo",
 		"POST /api/v1/files", "GET /api/v1/files/f",
-		"POST /api/v1/runs/" + r.RunID + ":resume",
 		"GET /api/v1/runs/" + r.RunID + "/stream?protocol=custom",
 	} {
 		method, path, _ := strings.Cut(route, " ")

@@ -28,7 +28,7 @@ func (x *world) decision(id string, i binding.Interrupt, hash string) binding.Re
 			BindingID: id, RunID: binding.ResumeRunID(id, r.Epoch, i.ID, i.Revision), RequestID: "req", KeyDigest: "k",
 			Epoch: r.Epoch, Deadline: time.Now().Add(time.Hour), Owner: owner,
 		},
-		InterruptID: i.ID, Revision: i.Revision, DecisionHash: hash,
+		InterruptID: i.ID, Revision: i.Revision, AskedBy: i.RunID, InterruptHash: i.Hash, DecisionHash: hash,
 	}
 }
 
@@ -101,14 +101,23 @@ func resumeAgain(x *world) {
 
 func resumePending(x *world) {
 	id, i := x.interrupted()
-	p := x.decision(id, binding.Interrupt{ID: "int_other", Revision: i.Revision}, "yes")
-	_, err := x.w.Resume(x.ctx, p)
+	other := i
+	other.ID = "int_other"
+	_, err := x.w.Resume(x.ctx, x.decision(id, other, "yes"))
 	x.wantFault(err, fault.InterruptNotFound)
-	for _, revision := range []uint64{0, i.Revision + 1} {
-		_, err = x.w.Resume(x.ctx, x.decision(id, binding.Interrupt{ID: i.ID, Revision: revision}, "yes"))
-		x.wantFault(err, fault.InterruptConflict)
+	for name, change := range map[string]func(*binding.Interrupt){
+		"no revision":     func(i *binding.Interrupt) { i.Revision = 0 },
+		"a later one":     func(i *binding.Interrupt) { i.Revision++ },
+		"another run's":   func(i *binding.Interrupt) { i.RunID = "run_other" },
+		"other questions": func(i *binding.Interrupt) { i.Hash = "other" },
+	} {
+		other := i
+		change(&other)
+		if _, err = x.w.Resume(x.ctx, x.decision(id, other, "yes")); !fault.Is(err, fault.InterruptConflict) {
+			x.Errorf("%s: %v", name, err)
+		}
 	}
-	p = x.decision(id, i, "yes")
+	p := x.decision(id, i, "yes")
 	x.clear(id)
 	x.concludeAll(id)
 	_, err = x.w.Resume(x.ctx, p) // decided in the old epoch
@@ -188,7 +197,7 @@ func resumeCarries(x *world) {
 	d, err := x.b.LoadRun(x.ctx, p.RunID)
 	x.must(err)
 	carries("document as it stands", d.Carried)
-	p = x.decision(id, binding.Interrupt{ID: "int_2", Revision: 1}, "yes")
+	p = x.decision(id, binding.Interrupt{ID: "int_2", Revision: 1, RunID: "run_x", Hash: "h"}, "yes")
 	p.Carried = make([]binding.Carried, binding.MaxAdmitted+1)
 	_, err = x.w.Resume(x.ctx, p)
 	x.wantFault(err, fault.Internal)

@@ -264,7 +264,8 @@ func (p *process) resumer(decision string, wins map[string]string) func(context.
 			if err != nil || r.Interrupt == nil {
 				continue
 			}
-			i, params := *r.Interrupt, binding.ResumeParams{InterruptID: r.Interrupt.ID, Revision: r.Interrupt.Revision, DecisionHash: decision}
+			i := *r.Interrupt
+			params := binding.ResumeParams{InterruptID: i.ID, Revision: i.Revision, AskedBy: i.RunID, InterruptHash: i.Hash, DecisionHash: decision}
 			params.StartParams, err = p.params(ctx, "")
 			if err != nil || params.Epoch != r.Epoch {
 				continue

@@ -141,11 +141,18 @@ func (s *Stand) Replace(t *testing.T) {
 // Append adds n events to the log of the run.
 func (s *Stand) Append(t *testing.T, n int) {
 	t.Helper()
-	g := s.Grant(t, s.Envelope())
-	b := binding.Batch{Nonce: rand.Text(), First: s.Record(t).Run.EventHead}
-	for range n {
-		b.Events = append(b.Events, json.RawMessage(`{"type":"test"}`))
+	events := make([]json.RawMessage, n)
+	for i := range events {
+		events[i] = json.RawMessage(`{"type":"test"}`)
 	}
+	s.AppendEvents(t, events...)
+}
+
+// AppendEvents adds events as they are.
+func (s *Stand) AppendEvents(t *testing.T, events ...json.RawMessage) {
+	t.Helper()
+	g := s.Grant(t, s.Envelope())
+	b := binding.Batch{Nonce: rand.Text(), First: s.Record(t).Run.EventHead, Events: events}
 	_, err := s.Writer.Append(t.Context(), g, owner, b)
 	must(t, err)
 }
@@ -229,7 +236,7 @@ func (s *Stand) ResumeRun(t *testing.T, carried ...binding.Carried) {
 			BindingID: s.BindingID, RunID: binding.ResumeRunID(s.BindingID, Epoch, interrupt, revision), RequestID: "request-resume",
 			Epoch: Epoch, Deadline: time.Now().Add(RunTime), Owner: owner,
 		},
-		InterruptID: interrupt, Revision: revision, DecisionHash: "decision", Carried: carried,
+		InterruptID: interrupt, Revision: revision, AskedBy: s.Record(t).Interrupt.RunID, InterruptHash: "hash", DecisionHash: "decision", Carried: carried,
 	}
 	_, err = s.Writer.Resume(t.Context(), p)
 	must(t, err)

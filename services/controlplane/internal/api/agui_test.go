@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
@@ -246,7 +245,7 @@ func TestAGUIRunThatAsks(t *testing.T) {
 			if err := p.Emit(ctx, started(), asks); err != nil {
 				return err
 			}
-			if err := suspends(ctx, *s, p, "i1"); err != nil {
+			if err := (*s).Interrupt(ctx, p, "snap-1", asks); err != nil {
 				return err
 			}
 			return p.Emit(ctx, event.RunInterrupted{InterruptID: "i1", Reason: event.InterruptedForHumanInput})
@@ -265,19 +264,6 @@ func TestAGUIRunThatAsks(t *testing.T) {
 	if s := got[3].data; !strings.Contains(s, `"outcome":{"type":"interrupt","interrupts":[{"id":"i1","reason":"human_input","message":"Which?"`) {
 		t.Errorf("%s", s)
 	}
-}
-
-// suspends commits a head with a pending interrupt.
-func suspends(ctx context.Context, s *runstest.Stack, p *runstest.Play, id string) error {
-	g, err := s.Guard.Admit(ctx, p.Turn.Envelope)
-	if err != nil {
-		return err
-	}
-	_, _, err = s.Writer.CommitHead(ctx, g, binding.HeadCommit{
-		Codec: "test", CodecVersion: 1, SnapshotRef: "snap-1", SHA256: "snap-1", IdempotencyDigest: "snap-1",
-		LastSequence: p.LastSequence(), Interrupt: &binding.Interrupt{ID: id, Hash: "hash-1"},
-	})
-	return err
 }
 
 // A client that started a run and reads nothing of it is dropped, and its run is

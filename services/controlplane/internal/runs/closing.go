@@ -50,7 +50,15 @@ func (s *Service) closing(ctx context.Context, rec binding.Record, run binding.R
 	}
 	end, err := terminalOf(m, rec, run, event.SideEffectStatus(sideEffects), stopReason)
 	if err != nil {
-		return binding.Batch{}, err
+		// What the worker had committed does not follow from what it sent. Nobody was
+		// asked anything that could be answered, and its run must not stay for ever.
+		s.cfg.Logger.ErrorContext(ctx, "a run ends otherwise than its log tells", "error", err.Error())
+		if i := rec.Interrupt; i != nil && i.RunID == run.ID {
+			if err := s.cfg.Writer.ExpireInterrupt(ctx, rec.ID, i.ID, i.Revision); err != nil {
+				return binding.Batch{}, err
+			}
+		}
+		end = runError(fault.Protocol, event.SideEffectStatus(sideEffects))
 	}
 	started := event.RunStarted{HarnessID: rec.Identity.HarnessID, AdapterVersion: rec.Identity.AdapterVersion}
 	events, err := s.close(m, started, end)
@@ -97,8 +105,8 @@ func terminalOf(m *event.Machine, rec binding.Record, run binding.Run, effects e
 		return event.RunFinished{StopReason: stopReason, ThreadState: &state}, nil
 	case binding.EndInterrupted:
 		requested, ok := m.Interrupt()
-		if !ok {
-			return nil, fault.Wrap(errors.New("run ends as interrupted without an interrupt"), fault.Internal, "runs.terminal")
+		if !ok || !isCommitted(requested, rec, run) {
+			return nil, fault.Wrap(errors.New("run ends as interrupted without that interrupt"), fault.Protocol, "runs.terminal")
 		}
 		return event.RunInterrupted{InterruptID: requested.InterruptID, Reason: requested.InterruptType.Reason()}, nil
 	case binding.EndCancelling:
@@ -119,4 +127,15 @@ func runError(code fault.Code, effects event.SideEffectStatus) event.RunError {
 		code = fault.Internal
 	}
 	return event.RunError{Code: string(code), Message: code.Message(), Retryable: code.Retryable(), SideEffectStatus: effects}
+}
+
+// isCommitted compares a question with the one that the record has of this run.
+// One that was answered or has expired since is in the record no more.
+func isCommitted(i event.InterruptRequested, rec binding.Record, run binding.Run) bool {
+	c := rec.Interrupt
+	if c == nil || c.RunID != run.ID {
+		return true
+	}
+	body, err := event.InterruptBody(i)
+	return err == nil && c.ID == i.InterruptID && c.Hash == interruptHash(body)
 }

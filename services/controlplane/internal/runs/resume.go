@@ -87,7 +87,8 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 			Deadline:  s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
 			Owner:     s.cfg.Owner,
 		},
-		InterruptID: req.InterruptID, Revision: req.Revision, DecisionHash: decisionHash(decision),
+		InterruptID: req.InterruptID, Revision: req.Revision, AskedBy: req.RunID, InterruptHash: interruptHash(asked.body),
+		DecisionHash: decisionHash(req.RunID, decision),
 	}
 	for _, c := range asked.pending {
 		carries, err := grantOf(asked.InterruptRequested, decision, c.ToolCallID)
@@ -164,14 +165,8 @@ func (s *Service) asked(ctx context.Context, rec binding.Record, runID string) (
 	if err != nil {
 		return asked{}, fault.Wrap(err, fault.Internal, op)
 	}
-	if p := rec.Interrupt; p != nil && p.RunID == runID && p.Hash != interruptHash(body) {
-		// The worker had another question committed than the one that people saw.
-		return asked{}, fault.Wrap(errOtherInterrupt, fault.Protocol, op)
-	}
 	return asked{i, body, m.Pending()}, nil
 }
-
-var errOtherInterrupt = errors.New("the committed interrupt is not the one in the log")
 
 // interruptHash is what the record keeps of an interrupt's body.
 func interruptHash(body []byte) string {
@@ -209,12 +204,13 @@ func (s *Service) machine(rec binding.Record, runID string, carried []binding.Ca
 }
 
 // decisionHash tells one decision from another; the same one has one form.
-func decisionHash(d event.ResumeDecision) string {
+func decisionHash(runID string, d event.ResumeDecision) string {
 	raw, err := json.Marshal(struct {
+		RunID   string
 		Form    string
 		Dismiss bool
 		Tools   []event.ToolDecision
-	}{string(d.Form), d.Dismiss, normalTools(d.Tools)})
+	}{runID, string(d.Form), d.Dismiss, normalTools(d.Tools)})
 	if err != nil { // it was checked to be JSON
 		return ""
 	}

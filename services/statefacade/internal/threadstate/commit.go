@@ -52,7 +52,8 @@ type Committed struct {
 // pending at the head's revision. Where a cancel was decided before, the head
 // moves, no interrupt is set, and the run still ends as cancelled.
 //
-// Faults: stale_lease; not_found where the snapshot is not one of this run and
+// Faults: stale_lease; protocol for an interrupt that the log does not ask for;
+// not_found where the snapshot is not one of this run and
 // generation; invalid_request for another codec than the snapshot's;
 // revision_conflict; idempotency_conflict; deadline_exceeded and
 // persistence_failed with nothing changed; thread_durability_uncertain where the
@@ -78,6 +79,7 @@ func (s *Service) CommitHead(ctx context.Context, g fence.Grant, c Commit) (Comm
 	}
 	if i := c.Interrupt; i != nil { // revision and run are filled in by the write
 		commit.Interrupt = &binding.Interrupt{ID: i.ID, Hash: hex.EncodeToString(i.SHA256[:])}
+		commit.Verify = func(ctx context.Context) error { return s.asked(ctx, e, c.LastSequence, *i) }
 	}
 	head, end, err := s.writer.CommitHead(ctx, g, commit)
 	if err != nil && unsettled(err) {
