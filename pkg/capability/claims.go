@@ -34,6 +34,9 @@ type Claims struct {
 	// Tools are exact tool ids (tools); ToolBroker only. Without any the token
 	// opens the door and allows no call.
 	Tools []string
+	// ApproveTools are those of Tools whose calls a person must have approved, one
+	// by one (approve_tools): what an agent's policy asks for beside the tool's own.
+	ApproveTools []string
 	// MemoryScopes are "user", "agent" or "organization" (memory_scopes); Memory
 	// only, at least one.
 	MemoryScopes []string

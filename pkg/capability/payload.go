@@ -25,6 +25,7 @@ type payload struct {
 	Generation   uint32   `json:"lease_generation"`
 	RunID        string   `json:"run_id,omitempty"`
 	Tools        []string `json:"tools,omitempty"`
+	ApproveTools []string `json:"approve_tools,omitempty"`
 	MemoryScopes []string `json:"memory_scopes,omitempty"`
 	Handles      []string `json:"handles,omitempty"`
 	ModelAlias   string   `json:"model_alias,omitempty"`
@@ -50,6 +51,7 @@ func (c Claims) Payload() ([]byte, error) {
 		Generation:   c.Generation,
 		RunID:        c.RunID,
 		Tools:        c.Tools,
+		ApproveTools: c.ApproveTools,
 		MemoryScopes: c.MemoryScopes,
 		Handles:      c.Handles,
 		ModelAlias:   c.ModelAlias,
@@ -80,6 +82,7 @@ func parsePayload(data []byte) (Claims, error) {
 		Generation:   p.Generation,
 		RunID:        p.RunID,
 		Tools:        p.Tools,
+		ApproveTools: p.ApproveTools,
 		MemoryScopes: p.MemoryScopes,
 		Handles:      p.Handles,
 		ModelAlias:   p.ModelAlias,

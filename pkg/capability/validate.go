@@ -60,6 +60,8 @@ func (c Claims) ValidateScope() error {
 		return invalid("audience", "one of the six audiences")
 	case a != ToolBroker && len(c.Tools) > 0:
 		return invalid("tools", "only for tool-broker")
+	case slices.ContainsFunc(c.ApproveTools, func(t string) bool { return !slices.Contains(c.Tools, t) }):
+		return invalid("approve_tools", "only what stands in tools")
 	case a != Memory && len(c.MemoryScopes) > 0:
 		return invalid("memory_scopes", "only for memory")
 	case a != FileBroker && len(c.Handles) > 0:
@@ -81,6 +83,7 @@ func (c Claims) ValidateScope() error {
 		rule  string
 	}{
 		{"tools", c.Tools, MaxTools, isTool, "namespace.name, exactly"},
+		{"approve_tools", c.ApproveTools, MaxTools, isTool, "namespace.name, exactly"},
 		{"memory_scopes", c.MemoryScopes, MaxMemoryScopes, isMemoryScope, "user, agent or organization"},
 		{"handles", c.Handles, MaxHandles, isName, nameRule},
 	} {

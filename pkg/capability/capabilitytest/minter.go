@@ -142,7 +142,7 @@ func payload(c capability.Claims) map[string]any {
 	if c.RunID != "" {
 		p["run_id"] = c.RunID
 	}
-	for name, list := range map[string][]string{"tools": c.Tools, "memory_scopes": c.MemoryScopes, "handles": c.Handles} {
+	for name, list := range map[string][]string{"tools": c.Tools, "approve_tools": c.ApproveTools, "memory_scopes": c.MemoryScopes, "handles": c.Handles} {
 		if len(list) > 0 {
 			p[name] = list
 		}

@@ -27,13 +27,14 @@ type Request struct {
 type Scope struct {
 	Audience     capability.Audience
 	Tools        []string
+	ApproveTools []string
 	MemoryScopes []string
 	Handles      []string
 	ModelAlias   string
 }
 
 func (s Scope) claims() capability.Claims {
-	return capability.Claims{Audience: s.Audience, Tools: s.Tools, MemoryScopes: s.MemoryScopes, Handles: s.Handles, ModelAlias: s.ModelAlias}
+	return capability.Claims{Audience: s.Audience, Tools: s.Tools, ApproveTools: s.ApproveTools, MemoryScopes: s.MemoryScopes, Handles: s.Handles, ModelAlias: s.ModelAlias}
 }
 
 // validate checks what can be checked without the record: the narrowing rules.

@@ -20,6 +20,7 @@ func requestFromProto(msg *capabilityv1.MintRequest) (mint.Request, error) {
 		req.Scopes[i] = mint.Scope{
 			Audience:     capability.Audience(s.GetAudience()),
 			Tools:        s.GetTools(),
+			ApproveTools: s.GetApproveTools(),
 			MemoryScopes: s.GetMemoryScopes(),
 			Handles:      s.GetHandles(),
 			ModelAlias:   s.GetModelAlias(),

@@ -76,3 +76,23 @@ func validateScopes(scopes []string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// middlewareDeny is the step that keeps tools from being called at all.
+const middlewareDeny = "tool_deny"
+
+// DeniedTools are the exact ids that the agent's middleware denies.
+func (a Agent) DeniedTools() []string {
+	var denied []string
+	for _, m := range a.Middleware {
+		ids, ok := m.Options["tool_ids"].([]any)
+		if m.Name != middlewareDeny || !ok {
+			continue
+		}
+		for _, id := range ids {
+			if s, ok := id.(string); ok {
+				denied = append(denied, s)
+			}
+		}
+	}
+	return denied
+}

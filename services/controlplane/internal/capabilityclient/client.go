@@ -28,7 +28,7 @@ func (c *Client) Mint(ctx context.Context, env fence.Envelope, subject, owner st
 	req := &capabilityv1.MintRequest{Envelope: env.Proto(), Subject: subject, Owner: owner}
 	for _, s := range scopes {
 		req.Scopes = append(req.Scopes, &capabilityv1.Scope{
-			Audience: string(s.Audience), Tools: s.Tools, MemoryScopes: s.Memory, Handles: s.Handles, ModelAlias: s.ModelAlias,
+			Audience: string(s.Audience), Tools: s.Tools, ApproveTools: s.ApproveTools, MemoryScopes: s.Memory, Handles: s.Handles, ModelAlias: s.ModelAlias,
 		})
 	}
 	res, err := c.rpc.Mint(ctx, req)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -123,11 +124,20 @@ func scopes(agent agents.Agent, tools []worker.Tool, handles []string) []Scope {
 		out = append(out, Scope{Audience: capability.Memory, Memory: agent.MemoryScopes})
 	}
 	if len(tools) > 0 {
-		ids := make([]string, len(tools))
-		for i, t := range tools {
-			ids[i] = t.ID
+		// The worker is told of approvals and of middleware, and is not what they
+		// rest on: the capability says the same to the ToolBroker.
+		s := Scope{Audience: capability.ToolBroker}
+		denied := agent.DeniedTools()
+		for _, t := range tools {
+			if slices.Contains(denied, t.ID) {
+				continue
+			}
+			s.Tools = append(s.Tools, t.ID)
+			if t.ApprovalRequired {
+				s.ApproveTools = append(s.ApproveTools, t.ID)
+			}
 		}
-		out = append(out, Scope{Audience: capability.ToolBroker, Tools: ids})
+		out = append(out, s)
 	}
 	if len(handles) > 0 {
 		out = append(out, Scope{Audience: capability.FileBroker, Handles: handles})

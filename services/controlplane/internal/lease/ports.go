@@ -10,11 +10,13 @@ import (
 
 // Scope is what one capability shall allow.
 type Scope struct {
-	Audience   capability.Audience
-	Tools      []string
-	Memory     []string
-	Handles    []string
-	ModelAlias string
+	Audience capability.Audience
+	Tools    []string
+	// ApproveTools are those of Tools whose calls need a person's approval.
+	ApproveTools []string
+	Memory       []string
+	Handles      []string
+	ModelAlias   string
 }
 
 // Minter asks the capability service. owner is the replica that drives the run;

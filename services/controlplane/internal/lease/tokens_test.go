@@ -14,6 +14,7 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/services/controlplane/internal/agents"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
@@ -182,5 +183,24 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	}
 	if strings.Contains(out.String(), secret) {
 		t.Errorf("printed: %s", out.String())
+	}
+}
+
+// What a worker is only told of must not rest on the worker.
+func TestApprovalsAndDenialsStandInTheCapability(t *testing.T) {
+	w := newWorld(t)
+	w.tools.list = func(ctx context.Context, patterns []string) ([]worker.Tool, []string, error) {
+		tools, _, err := twoTools(ctx, patterns)
+		return append(tools, worker.Tool{ID: "fs.write", OfferedName: "fs_write", ApprovalRequired: true}, worker.Tool{ID: "fs.delete", OfferedName: "fs_delete"}), nil, err
+	}
+	req := w.run(t)
+	req.Agent.ApproveTools = []string{"fs.list"}
+	req.Agent.Middleware = []agents.Middleware{{Name: "tool_deny", Options: map[string]any{"tool_ids": []any{"fs.delete"}}}}
+	w.acquire(t, req)
+	for _, s := range w.minter.asked[0].scopes {
+		want := lease.Scope{Audience: capability.ToolBroker, Tools: []string{"fs.read", "fs.list", "fs.write"}, ApproveTools: []string{"fs.list", "fs.write"}}
+		if s.Audience == capability.ToolBroker && !reflect.DeepEqual(s, want) {
+			t.Errorf("minted %+v", s)
+		}
 	}
 }

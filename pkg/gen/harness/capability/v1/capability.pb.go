@@ -106,6 +106,8 @@ type Scope struct {
 	Audience string `protobuf:"bytes,1,opt,name=audience,proto3" json:"audience,omitempty"`
 	// Exact tool ids; tool-broker only.
 	Tools []string `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Those of tools whose calls a person must have approved; tool-broker only.
+	ApproveTools []string `protobuf:"bytes,6,rep,name=approve_tools,json=approveTools,proto3" json:"approve_tools,omitempty"`
 	// "user", "agent" or "organization"; memory only.
 	MemoryScopes []string `protobuf:"bytes,3,rep,name=memory_scopes,json=memoryScopes,proto3" json:"memory_scopes,omitempty"`
 	// File handles; file-broker only.
@@ -156,6 +158,13 @@ func (x *Scope) GetAudience() string {
 func (x *Scope) GetTools() []string {
 	if x != nil {
 		return x.Tools
+	}
+	return nil
+}
+
+func (x *Scope) GetApproveTools() []string {
+	if x != nil {
+		return x.ApproveTools
 	}
 	return nil
 }
@@ -307,10 +316,11 @@ const file_harness_capability_v1_capability_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\asubject\x12\x1e\n" +
 	"\x05owner\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05owner\x12@\n" +
 	"\x06scopes\x18\x04 \x03(\v2\x1c.harness.capability.v1.ScopeB\n" +
-	"\xbaH\a\x92\x01\x04\b\x01\x10\x06R\x06scopes\"\x9d\x03\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10\x06R\x06scopes\"\x80\x04\n" +
 	"\x05Scope\x12n\n" +
 	"\baudience\x18\x01 \x01(\tBR\xbaHOrMR\x0eharness-workerR\vtool-brokerR\fthread-stateR\x06memoryR\vfile-brokerR\vmodel-proxyR\baudience\x12R\n" +
-	"\x05tools\x18\x02 \x03(\tB<\xbaH9\x92\x016\x10\x80\x02\"1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\x05tools\x12L\n" +
+	"\x05tools\x18\x02 \x03(\tB<\xbaH9\x92\x016\x10\x80\x02\"1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\x05tools\x12a\n" +
+	"\rapprove_tools\x18\x06 \x03(\tB<\xbaH9\x92\x016\x10\x80\x02\"1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\fapproveTools\x12L\n" +
 	"\rmemory_scopes\x18\x03 \x03(\tB'\xbaH$\x92\x01!\x10\x03\"\x1dr\x1bR\x04userR\x05agentR\forganizationR\fmemoryScopes\x12@\n" +
 	"\ahandles\x18\x04 \x03(\tB&\xbaH#\x92\x01 \x10@\"\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\ahandles\x12@\n" +
 	"\vmodel_alias\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{0,128}$R\n" +
