@@ -117,8 +117,9 @@ type Run struct {
 	// Nonce of the start that set this run: it tells a start whose reply was lost
 	// from another start of the same run by the same replica.
 	Nonce string `json:"nonce"`
-	// Carried are the tool calls that count as started because the run resumes an
-	// interrupt.
+	// AskedBy is the run whose interrupt this one resumes, and Carried are the tool
+	// calls that count as started because of it.
+	AskedBy string    `json:"asked_by,omitempty"`
 	Carried []Carried `json:"carried,omitempty"`
 	// Owner is the replica and its incarnation; OwnerBeat counts its beats.
 	Owner     string `json:"owner"`

@@ -70,7 +70,7 @@ func (r *Record) resume(p ResumeParams, run Run, revision uint64) error {
 	case i.Revision != p.Revision, i.RunID != p.AskedBy, i.Hash != p.InterruptHash:
 		return fault.New(fault.InterruptConflict, "binding.Resume")
 	}
-	run.Carried = p.Carried
+	run.AskedBy, run.Carried = p.AskedBy, p.Carried
 	r.Run = &run
 	r.Resumed = &Resumed{InterruptID: p.InterruptID, Revision: p.Revision, DecisionHash: p.DecisionHash, RunID: run.ID}
 	r.Interrupt = nil

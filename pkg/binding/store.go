@@ -99,6 +99,7 @@ type RunDocument struct {
 	RequestID     string          `json:"request_id"`
 	KeyDigest     string          `json:"key_digest"`
 	ContentDigest string          `json:"content_digest"`
+	AskedBy       string          `json:"asked_by,omitempty"`
 	Carried       []Carried       `json:"carried,omitempty"`
 	StartedAt     time.Time       `json:"started_at"`
 	EndedAt       time.Time       `json:"ended_at"`

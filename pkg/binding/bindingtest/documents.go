@@ -88,7 +88,7 @@ func runDocumentOnce(x *world) {
 	at := time.Date(2026, 11, 2, 3, 4, 5, 6, time.UTC)
 	want := binding.RunDocument{
 		RunID: "run_" + rand.Text(), BindingID: "hs_x", Epoch: 1, Generation: 2, RequestID: "q", KeyDigest: "k", ContentDigest: "c",
-		Carried: []binding.Carried{{ToolCallID: "call_1", Decision: "edit"}}, StartedAt: at,
+		AskedBy: "run_x", Carried: []binding.Carried{{ToolCallID: "call_1", Decision: "edit"}}, StartedAt: at,
 		EndedAt: at.Add(time.Second), End: binding.End{Kind: binding.EndError, Reason: "model_failed"}, Events: 3, HeadRevision: 4, SideEffects: "none", Terminal: event("<end>"),
 	}
 	x.must(x.b.PutRun(x.ctx, want))

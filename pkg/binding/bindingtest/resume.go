@@ -196,6 +196,9 @@ func resumeCarries(x *world) {
 	carries("document", x.conclude(id, p.RunID).Carried)
 	d, err := x.b.LoadRun(x.ctx, p.RunID)
 	x.must(err)
+	if d.AskedBy != i.RunID {
+		x.Errorf("asked by %q", d.AskedBy)
+	}
 	carries("document as it stands", d.Carried)
 	p = x.decision(id, binding.Interrupt{ID: "int_2", Revision: 1, RunID: "run_x", Hash: "h"}, "yes")
 	p.Carried = make([]binding.Carried, binding.MaxAdmitted+1)

@@ -25,7 +25,7 @@ func (e *Encoder) toolStarted(by string, p event.ToolStarted) {
 	e.calls[p.ToolCallID] = c
 	e.startCall(c, p.ToolCallID)
 	e.history.call(c.parent, by, toolCall{
-		ID: e.ids.call(p.ToolCallID), Type: "function", Function: function{Name: p.ToolName},
+		ID: e.callID(p.ToolCallID), Type: "function", Function: function{Name: p.ToolName},
 		Metadata: metadata{"tool_call_id": p.ToolCallID},
 	})
 	if !empty(p.Arguments) {
@@ -35,7 +35,7 @@ func (e *Encoder) toolStarted(by string, p event.ToolStarted) {
 
 func (e *Encoder) startCall(c *call, id string) {
 	f := callFrame{
-		base: e.base("TOOL_CALL_START", c.by), ToolCallID: e.ids.call(id), ToolCallName: c.name, ParentMessageID: c.parent,
+		base: e.base("TOOL_CALL_START", c.by), ToolCallID: e.callID(id), ToolCallName: c.name, ParentMessageID: c.parent,
 	}
 	f.Metadata = metadata{"tool_call_id": id}
 	e.put(f)
@@ -50,15 +50,18 @@ func (e *Encoder) arguments(c *call, id, delta string) {
 	if delta == "" {
 		return
 	}
-	e.put(callFrame{base: e.base("TOOL_CALL_ARGS", c.by), ToolCallID: e.ids.call(id), Delta: delta})
-	e.history.argue(e.ids.call(id), delta)
+	e.put(callFrame{base: e.base("TOOL_CALL_ARGS", c.by), ToolCallID: e.callID(id), Delta: delta})
+	e.history.argue(e.callID(id), delta)
 }
 
 // endCall closes a call's arguments; its result is another matter.
 func (e *Encoder) endCall(id string) {
 	c := e.calls[id]
+	if c == nil { // it was carried over: its end came with the question
+		return
+	}
 	e.arguments(c, id, c.args.rest())
-	e.put(callFrame{base: e.base("TOOL_CALL_END", c.by), ToolCallID: e.ids.call(id)})
+	e.put(callFrame{base: e.base("TOOL_CALL_END", c.by), ToolCallID: e.callID(id)})
 	delete(e.calls, id)
 }
 
@@ -80,7 +83,7 @@ func (e *Encoder) toolError(by string, p event.ToolError) {
 
 func (e *Encoder) result(by, id, content string, md metadata) {
 	f := resultFrame{
-		base: e.base("TOOL_CALL_RESULT", by), MessageID: e.ids.result(id), ToolCallID: e.ids.call(id), Content: content, Role: roleTool,
+		base: e.base("TOOL_CALL_RESULT", by), MessageID: e.ids.result(id), ToolCallID: e.callID(id), Content: content, Role: roleTool,
 	}
 	f.Metadata = md
 	e.put(f)

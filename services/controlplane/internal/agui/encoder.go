@@ -2,6 +2,7 @@ package agui
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,8 @@ type Encoder struct {
 
 	texts     map[string]string // canonical id of every text so far -> agent
 	calls     map[string]*call  // canonical id of the open calls
+	carried   []event.Carried   // calls that an earlier run has opened
+	askedBy   string            // that run
 	agents    map[string]agent  // path of the open namespaces
 	usage     *event.UsageUpdated
 	interrupt *interrupt
@@ -41,6 +44,12 @@ type Option func(*Encoder)
 // interrupt: they replace what the client has. Without it they have an empty
 // state and the messages of the run.
 func Echo(in Input) Option { return func(e *Encoder) { e.client = in } }
+
+// Resumes tells the encoder of a run that resumes an interrupt which calls the
+// run that asked has opened: the client has them, and gets their results alone.
+func Resumes(askedBy string, carried []event.Carried) Option {
+	return func(e *Encoder) { e.askedBy, e.carried = askedBy, carried }
+}
 
 // NewEncoder makes the encoder of one run. threadID and runID are the ids that
 // the client knows the conversation and the run by; the canonical run id stands
@@ -84,7 +93,7 @@ func (e *Encoder) Encode(ev event.Event) ([][]byte, error) {
 // judge takes an event into the run, and says what has to be closed before it.
 func (e *Encoder) judge(ev event.Event) (closers []event.Draft, err error) {
 	if e.machine == nil {
-		e.machine = event.NewMachine(ev.RunID, ev.ConversationID, event.Bounds{})
+		e.machine = event.NewMachine(ev.RunID, ev.ConversationID, event.Bounds{}, e.carried...)
 		e.ids.run = ev.RunID
 	}
 	if ev.Type().Terminal() {
@@ -112,7 +121,9 @@ func (e *Encoder) Reopen() ([][]byte, error) {
 		case event.ItemReasoning:
 			e.startReasoning(by, it.ID)
 		case event.ItemTool:
-			e.startCall(e.calls[it.ID], it.ID)
+			if c := e.calls[it.ID]; c != nil {
+				e.startCall(c, it.ID)
+			}
 		case event.ItemNamespace:
 			e.startAgent(e.agents[path(it.Namespace)])
 		}
@@ -172,6 +183,15 @@ func (i ids) text(id string) string      { return i.run + "/text/" + id }
 func (i ids) reasoning(id string) string { return i.run + "/reasoning/" + id }
 func (i ids) call(id string) string      { return i.run + "/call/" + id }
 func (i ids) result(id string) string    { return i.run + "/result/" + id }
+
+// callID is the id that the client knows a call by: that of the run that opened
+// it.
+func (e *Encoder) callID(id string) string {
+	if slices.ContainsFunc(e.carried, func(c event.Carried) bool { return c.ToolCallID == id }) {
+		return ids{run: e.askedBy}.call(id)
+	}
+	return e.ids.call(id)
+}
 
 // agent is named by the event that entered it: one path may be entered again.
 func (i ids) agent(sequence uint64) string {

@@ -62,7 +62,7 @@ func goldens() map[string][]event.Event {
 		"interrupt-form": stamped(runID, starts("1"), says("1", "One question."), stops("1"), form, waits(event.InterruptedForHumanInput)),
 		"interrupt-approval": stamped(runID,
 			thinks, root(event.ReasoningFinished{MessageID: "1"}), calls("3", `{"path":"c.txt"}`), returns("3", `"c"`), calls("4", `{}`), fails("4"),
-			starts("1"), says("1", "May I?"), stops("1"), callsFor("1", `{"path":"a.txt"}`, "1"), callsFor("2", `{}`, "1"),
+			starts("1"), says("1", "May I?"), stops("1"), callsFor("1", `{"path":"a.txt"}`, "1"), callsFor("2", `{"path":"a.txt"}`, "1"),
 			asksToApprove("1", "2"), waits(event.InterruptedForToolApproval)),
 		// The second turn of a conversation uses the ids of the first again.
 		"turn-1": stamped("run_1", starts("1"), says("1", "First."), stops("1"), calls("1", `{"path":"a.txt"}`), returns("1", `"a"`), finishes()),

@@ -52,7 +52,7 @@ func (e *Encoder) questions() []interruptFrame {
 	for n, id := range i.ids() {
 		a := i.ToolApprovals[n]
 		q := e.question(i, id)
-		q.ToolCallID, q.ResponseSchema = e.ids.call(a.ToolCallID), decisionSchema(a.AllowedDecisions)
+		q.ToolCallID, q.ResponseSchema = e.callID(a.ToolCallID), decisionSchema(a.AllowedDecisions)
 		q.Message = "May the tool " + a.ToolName + " be called?"
 		q.Metadata["tool_call_id"], q.Metadata["tool_name"] = a.ToolCallID, a.ToolName
 		q.Metadata["tool_args"], q.Metadata["allowed_decisions"] = a.ToolArgs, a.AllowedDecisions

@@ -37,7 +37,7 @@ func TestWhatWouldMakeAnInvalidStreamIsRefused(t *testing.T) {
 		"a second beginning":                 {nil, root(event.RunStarted{HarnessID: "native", AdapterVersion: "1"})},
 		"a namespace that nobody opened":     {nil, in(event.TextStarted{MessageID: "1"}, "a")},
 		"interrupted without a question":     {nil, waits(event.InterruptedForHumanInput)},
-		"text after a question":              {drafts{calls("1", `{}`), asksToApprove("1")}, starts("1")},
+		"text after a question":              {drafts{calls("1", `{"path":"a.txt"}`), asksToApprove("1")}, starts("1")},
 		"a text that is not valid":           {drafts{starts("1")}, says("1", "\xff")},
 		"a forbidden control character":      {drafts{starts("1")}, says("1", "\x00")},
 		"an event without a payload":         {nil, event.Draft{}},
@@ -122,7 +122,7 @@ func TestASnapshotThatIsTooLargeIsLeftOut(t *testing.T) {
 	for range 100 { // 6.25 MiB, and twice that as JSON
 		drafts = append(drafts, says("1", big))
 	}
-	drafts = append(drafts, stops("1"), calls("1", `{}`), asksToApprove("1"), waits(event.InterruptedForToolApproval))
+	drafts = append(drafts, stops("1"), calls("1", `{"path":"a.txt"}`), asksToApprove("1"), waits(event.InterruptedForToolApproval))
 	frames := encode(t, agui.NewEncoder(threadID, clientID), stamped(runID, drafts...)...)
 	for _, f := range frames {
 		if len(f) > 8<<20 {

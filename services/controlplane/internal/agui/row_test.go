@@ -115,7 +115,7 @@ func TestEncodingOfEachEvent(t *testing.T) {
 		"usage.updated":       {nil, root(event.UsageUpdated{InputTokens: new(uint64(1))}), nil},
 		"usage.updated final": {nil, used, nil},
 		"provider.metadata":   {nil, root(event.ProviderMetadata{Provider: "p", Model: "m", Metadata: `{"region":"eu"}`}), nil},
-		"interrupt.requested": {drafts{calls("1", `{}`)}, asksToApprove("1"), nil},
+		"interrupt.requested": {drafts{calls("1", `{"path":"a.txt"}`)}, asksToApprove("1"), nil},
 		"run.finished": {drafts{used}, finishes(), []string{
 			`{"type":"RUN_FINISHED",#,"metadata":{"cost":0.5,"currency":"EUR","durability":"committed","durable_revision":8,"run_id":"run_1","stop_reason":"end_turn"},` +
 				`"threadId":"thread-1","runId":"client-run-1","outcome":{"type":"success"},"usage":[{"inputTokens":10,"outputTokens":5}]}`,
@@ -153,7 +153,7 @@ func TestEncodingOfEachEvent(t *testing.T) {
 			},
 		},
 		"run.error after interrupt.requested": {
-			drafts{calls("1", `{}`), asksToApprove("1"), root(event.ToolError{ToolCallID: "1", Code: "internal", Message: "No."})},
+			drafts{calls("1", `{"path":"a.txt"}`), asksToApprove("1"), root(event.ToolError{ToolCallID: "1", Code: "internal", Message: "No."})},
 			root(event.RunError{Code: "persistence_failed", Message: "Not saved.", SideEffectStatus: event.SideEffectsNone}),
 			[]string{
 				`{"type":"RUN_ERROR",#,"metadata":{"retryable":false,"run_id":"run_1","side_effect_status":"none"},"message":"Not saved.","code":"persistence_failed"}`,

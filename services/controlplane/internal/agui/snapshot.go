@@ -126,9 +126,13 @@ func (h *history) result(m message, content string) {
 	}
 	it := &entry{message: m, text: &strings.Builder{}}
 	it.text.WriteString(content)
-	owner := h.calls[m.ToolCallID].owner
-	owner.results = append(owner.results, it)
+	call := h.calls[m.ToolCallID]
+	if call == nil { // its message is of an earlier run, which the client has
+		h.messages = append(h.messages, it)
+		return
+	}
 	h.byID[m.ID] = it
+	call.owner.results = append(call.owner.results, it)
 }
 
 // lines are the messages as JSON, in the order in which a client has them.

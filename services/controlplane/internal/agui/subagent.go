@@ -26,7 +26,7 @@ func (e *Encoder) entered(namespace []string, p event.NamespaceEntered) {
 
 func (e *Encoder) startAgent(a agent) {
 	f := agentFrame{
-		base: e.base("SUBAGENT_STARTED", a.id), Name: a.name, ParentSubagentRunID: a.parent, ParentToolCallID: e.ids.call(a.call),
+		base: e.base("SUBAGENT_STARTED", a.id), Name: a.name, ParentSubagentRunID: a.parent, ParentToolCallID: e.callID(a.call),
 	}
 	f.Metadata = metadata{"agent_id": a.agentID, "namespace": a.namespace}
 	e.put(f)

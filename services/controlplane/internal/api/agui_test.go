@@ -261,6 +261,9 @@ func TestAGUIRunThatAsks(t *testing.T) {
 	if s := got[2].data; !strings.Contains(s, `"messages":[{"id":"u1","role":"user","content":"hi"}]`) {
 		t.Errorf("%s", s)
 	}
+	if s := got[3].data; !strings.Contains(s, `"revision":1`) {
+		t.Errorf("the interrupt has no revision: %s", s)
+	}
 	if s := got[3].data; !strings.Contains(s, `"outcome":{"type":"interrupt","interrupts":[{"id":"i1","reason":"human_input","message":"Which?"`) {
 		t.Errorf("%s", s)
 	}

@@ -69,7 +69,7 @@ func (a *API) streamAGUI(w http.ResponseWriter, r *http.Request, caller runs.Cal
 	if err != nil {
 		return nil //nolint:nilerr // the client has gone before the first byte
 	}
-	enc := agui.NewEncoder(s.ConversationID, s.RunID)
+	enc := agui.NewEncoder(s.ConversationID, s.RunID, agui.Resumes(s.AskedBy, s.Carried))
 	a.broken(r, a.followAGUI(r, caller, s.RunID, out, enc, runs.FollowOptions{}, from))
 	return nil
 }
@@ -78,7 +78,10 @@ func (a *API) streamAGUI(w http.ResponseWriter, r *http.Request, caller runs.Cal
 // on, since what opens stands before what goes on.
 func (a *API) followAGUI(r *http.Request, caller runs.Caller, id string, out *sse, enc *agui.Encoder, o runs.FollowOptions, from uint64) error {
 	o.From, o.Idle, o.IdleEvery = 0, out.comment, a.cfg.IdleComment
-	s := aguiStream{out: out, enc: enc, from: from, joined: from == 0}
+	s := aguiStream{out: out, enc: enc, from: from, joined: from == 0, revision: func() (uint64, error) {
+		status, err := a.cfg.Runs.Status(r.Context(), caller, id)
+		return status.DurableRevision, err
+	}}
 	return a.cfg.Runs.Follow(r.Context(), caller, id, o, s.take)
 }
 
@@ -89,6 +92,8 @@ type aguiStream struct {
 	from uint64
 	// joined: the client has everything that came before.
 	joined bool
+	// revision is the one of the run's interrupt, once that is committed.
+	revision func() (uint64, error)
 }
 
 // take writes the next event of the run. RUN_STARTED and the terminal are always
@@ -97,6 +102,13 @@ func (s *aguiStream) take(seq uint64, raw json.RawMessage) error {
 	var e event.Event
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return fault.Wrap(err, fault.Internal, "api.agui")
+	}
+	if e.Type() == event.TypeRunInterrupted {
+		revision, err := s.revision()
+		if err != nil {
+			return err
+		}
+		s.enc.SetRevision(revision)
 	}
 	id, skip := seq, false
 	switch {

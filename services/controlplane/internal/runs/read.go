@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 )
 
@@ -80,6 +81,10 @@ type Status struct {
 	EndReason string
 	// Events is how many are committed.
 	Events uint64
+	// AskedBy is the run whose interrupt this one resumes, and Carried are the calls
+	// that it did not have to start.
+	AskedBy string
+	Carried []event.Carried
 	// Terminal is the canonical terminal event, once there is one.
 	Terminal json.RawMessage
 	// DurableRevision of the conversation's thread state.
@@ -105,6 +110,7 @@ func (s *Service) Status(ctx context.Context, caller Caller, runID string) (Stat
 		out.Epoch, out.Generation, out.Events, out.Terminal = doc.Epoch, doc.Generation, doc.Events, doc.Terminal
 		out.DurableRevision, out.SideEffects = doc.HeadRevision, doc.SideEffects
 		out.StartedAt, out.EndedAt = doc.StartedAt, doc.EndedAt
+		out.AskedBy, out.Carried = doc.AskedBy, carriedCalls(doc.Carried)
 		return out, nil
 	}
 	run := rec.Run
@@ -120,6 +126,7 @@ func (s *Service) Status(ctx context.Context, caller Caller, runID string) (Stat
 	}
 	out.End, out.EndReason, out.Events = string(run.End.Kind), run.End.Reason, run.EventHead
 	out.StartedAt, out.Deadline = run.StartedAt, run.Deadline
+	out.AskedBy, out.Carried = run.AskedBy, carriedCalls(run.Carried)
 	return out, nil
 }
 

@@ -196,11 +196,15 @@ func (s *Service) carried(ctx context.Context, rec binding.Record, runID string)
 
 // machine is that of one run of a binding.
 func (s *Service) machine(rec binding.Record, runID string, carried []binding.Carried) *event.Machine {
+	return event.NewMachine(runID, rec.Identity.ConversationID, s.cfg.Bounds, carriedCalls(carried)...)
+}
+
+func carriedCalls(carried []binding.Carried) []event.Carried {
 	calls := make([]event.Carried, len(carried))
 	for i, c := range carried {
 		calls[i] = event.Carried{ToolCallID: c.ToolCallID, Decision: event.Decision(c.Decision)}
 	}
-	return event.NewMachine(runID, rec.Identity.ConversationID, s.cfg.Bounds, calls...)
+	return calls
 }
 
 // decisionHash tells one decision from another; the same one has one form.
@@ -262,12 +266,40 @@ func (s *Service) PendingInterrupt(ctx context.Context, caller Caller, agentID, 
 	case rec.Interrupt == nil:
 		return nil, nil //nolint:nilnil // see above
 	}
-	asked, err := s.asked(ctx, rec, rec.Interrupt.RunID)
-	if fault.Is(err, fault.InterruptNotFound) {
-		return nil, nil //nolint:nilnil // its run has not ended yet: nobody was asked
-	}
-	if err != nil {
+	question, err := s.question(ctx, rec)
+	if err != nil || question == nil {
 		return nil, err
 	}
-	return &PendingInterrupt{RunID: rec.Interrupt.RunID, Revision: rec.Interrupt.Revision, Interrupt: asked.InterruptRequested}, nil
+	return &PendingInterrupt{RunID: rec.Interrupt.RunID, Revision: rec.Interrupt.Revision, Interrupt: *question}, nil
+}
+
+// questionPage is how much of the end of a log is read for the interrupt in it:
+// what may stand behind it, and a little more.
+const questionPage = 256
+
+// question reads the pending interrupt from the end of its log; nil while its run
+// has not ended, so that nobody was asked.
+func (s *Service) question(ctx context.Context, rec binding.Record) (*event.InterruptRequested, error) {
+	const op = "runs.question"
+	doc, err := s.cfg.Writer.Backend().LoadRun(ctx, rec.Interrupt.RunID)
+	switch {
+	case errors.Is(err, binding.ErrNotFound):
+		return nil, nil //nolint:nilnil // it is being concluded
+	case err != nil:
+		return nil, fault.Wrap(err, fault.DependencyUnavailable, op)
+	}
+	page, err := s.cfg.Writer.Events(ctx, rec.ID, doc.RunID, doc.Events-min(doc.Events, questionPage), questionPage)
+	if err != nil {
+		return nil, fault.From(err, op)
+	}
+	for _, raw := range page.Events {
+		var e event.Event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return nil, fault.Wrap(err, fault.Internal, op)
+		}
+		if i, ok := e.Data.(event.InterruptRequested); ok && i.InterruptID == rec.Interrupt.ID {
+			return &i, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // its run ended otherwise than it asked
 }
