@@ -122,6 +122,9 @@ func (s *Service) concludeRuns(ctx context.Context, rec binding.Record) {
 }
 
 func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID, stopReason string) error {
+	if err := s.stopHarness(ctx, rec, runID); err != nil {
+		return err
+	}
 	_, err := s.cfg.Writer.ConcludeRun(ctx, rec.ID, runID, func(run binding.Run, sideEffects string) (binding.Batch, error) {
 		now, err := s.cfg.Writer.Backend().Load(ctx, rec.ID)
 		if err != nil {
@@ -134,6 +137,37 @@ func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID, st
 		return nil // the record was read before the run got there
 	}
 	return err
+}
+
+// stopHarness ends the sandbox of a run that is to be concluded as cancelled and
+// has no terminal yet: whoever cancelled it did not get to see its harness stop,
+// and nobody may be told that it was cancelled before it has. Other ends promise
+// nothing of that kind.
+func (s *Service) stopHarness(ctx context.Context, rec binding.Record, runID string) error {
+	e := rec.EndingRun()
+	if e == nil || e.Run.ID != runID || e.Terminal || e.Run.End.Kind != binding.EndCancelling {
+		return nil
+	}
+	if rec.Lease != nil && rec.Generation == e.Generation {
+		next, err := s.cfg.Leases.ReplaceIdle(ctx, rec, rec.Lease.Profile)
+		if errors.Is(err, binding.ErrFenced) {
+			next, err = s.cfg.Writer.Backend().Load(ctx, rec.ID)
+		}
+		if err != nil {
+			return err
+		}
+		rec = next
+	}
+	release, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
+	defer cancel()
+	for _, l := range rec.Ending {
+		if l.Lease != nil && l.Epoch == e.Epoch && l.Generation == e.Generation {
+			if err := s.cfg.Provider.Release(release, l.Lease.ClaimName); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Service) concludeLease(ctx context.Context, bindingID, claimName string) {
