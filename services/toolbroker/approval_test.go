@@ -50,3 +50,22 @@ func TestACallThatNeedsApproval(t *testing.T) {
 		t.Errorf("effects: %v", got)
 	}
 }
+
+// An agent's own policy holds at the broker too: what the capability says needs
+// approval is refused without it, whatever the worker was told.
+func TestAnAgentsToolsThatNeedApproval(t *testing.T) {
+	s := newSession(t)
+	s.allowed, s.approve = []string{"x.count", "x.echo"}, []string{"x.count"}
+	_, err := s.call(t, "x.count", `{}`)
+	wantCode(t, err, fault.ApprovalRequired)
+	_, err = s.call(t, "x.echo", `{}`)
+	must(t, err)
+	s.stand.ResumeRun(t, binding.Carried{ToolCallID: "call-1", Decision: "edit", ArgsDigest: binding.ToolCallDigest("x.count", []byte(`{}`))})
+	e := s.stand.Envelope()
+	e.IdempotencyKey = "call-1"
+	_, err = s.callAs(t.Context(), e, "x.count", `{}`)
+	must(t, err)
+	if got := s.count(t); len(got) != 1 {
+		t.Errorf("effects: %v", got)
+	}
+}

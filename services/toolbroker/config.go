@@ -8,6 +8,7 @@ import (
 	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/toolbroker/internal/audit"
 )
 
 // Config of ToolBroker.
@@ -23,6 +24,12 @@ type Config struct {
 	CapabilityURL string
 	CapabilityID  string
 	Issuer        string
+	// AuditFile gets a record of each decision and outcome; empty keeps none.
+	// AuditKeyFile has the key of the digests of subjects in it, and at
+	// AuditRotateBytes a new file is begun.
+	AuditFile        string
+	AuditKeyFile     string
+	AuditRotateBytes int64
 }
 
 // Flags implements service.Config.
@@ -34,6 +41,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
+	fs.StringVar(&c.AuditFile, "audit-file", "", "JSON-lines `file` of the decisions and outcomes, of this process alone; without it they are only logged (default none)")
+	fs.StringVar(&c.AuditKeyFile, "audit-key-file", "", "`file` of at least 32 bytes: the key of the digests of subjects in the audit")
+	fs.Int64Var(&c.AuditRotateBytes, "audit-rotate-bytes", audit.DefaultMaxBytes, "size in `bytes` at which a new audit file is begun; the old one is kept")
 }
 
 // Validate implements service.Config.
@@ -45,6 +55,12 @@ func (c *Config) Validate() error {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("--%s: required", f.name))
 		}
+	}
+	if (c.AuditFile == "") != (c.AuditKeyFile == "") {
+		errs = append(errs, errors.New("--audit-file and --audit-key-file: give both or neither"))
+	}
+	if c.AuditFile != "" && c.AuditRotateBytes < audit.MinMaxBytes {
+		errs = append(errs, fmt.Errorf("--audit-rotate-bytes: at least %d", audit.MinMaxBytes))
 	}
 	if _, err := c.capability(); err != nil {
 		errs = append(errs, fmt.Errorf("--capability-url and --capability-id: %w", err))

@@ -21,6 +21,7 @@ import (
 	pkgrpc "cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
 	"cofferdam.dev/services/toolbroker/internal/hostile"
 	"cofferdam.dev/services/toolbroker/internal/rpc"
@@ -48,10 +49,17 @@ type opened struct {
 	service *Service
 	grants  *grants
 	effects string // a line for each effect of the hostile servers
+	audit   string // the file, in a folder of its own
 	log     *logged
 }
 
 func open(t *testing.T, s *rpctest.Stand, further ...catalogue.Server) *opened {
+	t.Helper()
+	return openWith(t, s, func(c *catalogue.Config) { c.Servers = append(c.Servers, further...) })
+}
+
+// openWith is open with a changed catalogue.
+func openWith(t *testing.T, s *rpctest.Stand, change func(*catalogue.Config)) *opened {
 	t.Helper()
 	dir := t.TempDir()
 	o := &opened{stand: s, grants: newGrants(t), effects: filepath.Join(dir, "effects"), log: &logged{}}
@@ -62,8 +70,13 @@ func open(t *testing.T, s *rpctest.Stand, further ...catalogue.Server) *opened {
 	}
 	r := x
 	r.Namespace, r.ReadOnly, r.Timeout = "r", true, "1s"
-	config, err := json.Marshal(catalogue.Config{Servers: append([]catalogue.Server{x, r}, further...)})
+	c := catalogue.Config{Servers: []catalogue.Server{x, r}}
+	change(&c)
+	config, err := json.Marshal(c)
 	must(t, err)
+	o.audit = filepath.Join(dir, "audit", "audit.jsonl")
+	must(t, os.Mkdir(filepath.Dir(o.audit), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "key"), []byte(strings.Repeat("k", 32)), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "catalogue.json"), config, 0o600))
 	rt := &service.Runtime{
 		Logger:    slog.New(slog.NewJSONHandler(o.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -71,6 +84,7 @@ func open(t *testing.T, s *rpctest.Stand, further ...catalogue.Server) *opened {
 	}
 	o.service, err = New(t.Context(), &Config{
 		OpenFGA: o.grants.config(), Catalogue: filepath.Join(dir, "catalogue.json"), Issuer: s.Minter.Issuer(),
+		AuditFile: o.audit, AuditKeyFile: filepath.Join(dir, "key"), AuditRotateBytes: audit.DefaultMaxBytes,
 	}, rt, Deps{Backend: s.Backend, Keys: s.Minter.Keys(), backOff: 10 * time.Millisecond})
 	must(t, err)
 	t.Cleanup(func() {
@@ -110,6 +124,8 @@ type session struct {
 	client toolbrokerv1connect.ToolBrokerServiceClient
 	// allowed are the tools of the capability; nil is exactly the one that is called.
 	allowed []string
+	// approve are those of them that need a person's approval.
+	approve []string
 }
 
 func newSession(t *testing.T, further ...catalogue.Server) *session {
@@ -117,10 +133,20 @@ func newSession(t *testing.T, further ...catalogue.Server) *session {
 	return sessionOn(t, rpctest.NewStand(t), further...)
 }
 
+// newSessionWith is newSession with a changed catalogue.
+func newSessionWith(t *testing.T, change func(*catalogue.Config)) *session {
+	t.Helper()
+	return sessionOf(t, openWith(t, rpctest.NewStand(t), change))
+}
+
 // sessionOn is a session with another broker of the same store.
 func sessionOn(t *testing.T, stand *rpctest.Stand, further ...catalogue.Server) *session {
 	t.Helper()
-	o := open(t, stand, further...)
+	return sessionOf(t, open(t, stand, further...))
+}
+
+func sessionOf(t *testing.T, o *opened) *session {
+	t.Helper()
 	for _, name := range hostileTools {
 		if name != "count" {
 			o.grants.allow(t, subject, authz.ToolID("x."+name))
@@ -143,7 +169,7 @@ func (s *session) callAs(ctx context.Context, e fence.Envelope, tool, args strin
 		allowed = []string{tool}
 	}
 	token := s.stand.Minter.Mint(capability.Claims{
-		Audience: capability.ToolBroker, Subject: rpctest.SandboxID(), Tools: allowed,
+		Audience: capability.ToolBroker, Subject: rpctest.SandboxID(), Tools: allowed, ApproveTools: s.approve,
 		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
 	})
 	return s.client.CallTool(pkgrpc.WithToken(ctx, token), request(e, tool, args))

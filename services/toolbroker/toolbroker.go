@@ -16,6 +16,7 @@ import (
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/call"
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
 	"cofferdam.dev/services/toolbroker/internal/rpc"
@@ -79,6 +80,12 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		return nil
 	})
 	s.rt.AddCheck("catalogue", s.catalogue.Ready)
+	calls := call.Config{
+		Tools: s.catalogue, Records: backend, Effects: binding.NewEffects(writer), Authorizer: authorizer, Logger: s.rt.Logger,
+	}
+	if err := s.openAudit(ctx, cfg, &calls); err != nil {
+		return err
+	}
 	s.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.rt.TrustDomain,
 		Logger:      s.rt.Logger,
@@ -86,14 +93,32 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		Guard:       fence.NewGuard(writer, time.Now),
 		Telemetry:   s.rt.Telemetry,
 		Lister:      s.catalogue,
-		Caller: call.New(call.Config{
-			Tools: s.catalogue, Records: backend, Effects: binding.NewEffects(writer), Authorizer: authorizer, Logger: s.rt.Logger,
-		}),
+		Caller:      call.New(calls),
 	})
 	if err != nil {
 		return err
 	}
 	s.startServers(ctx)
+	return nil
+}
+
+// openAudit opens the audit, or says once that there is none.
+func (s *Service) openAudit(ctx context.Context, cfg *Config, calls *call.Config) error {
+	if cfg.AuditFile == "" {
+		s.rt.Logger.WarnContext(ctx, "decisions are only logged: there is no durable audit without --audit-file")
+		return nil
+	}
+	var err error
+	if calls.Digester, err = audit.ReadKey(cfg.AuditKeyFile); err != nil {
+		return err
+	}
+	file, err := audit.OpenFile(cfg.AuditFile, cfg.AuditRotateBytes)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, file.Close)
+	s.rt.AddCheck("audit", file.Check)
+	calls.Audit = file
 	return nil
 }
 

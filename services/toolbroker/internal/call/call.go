@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"cofferdam.dev/pkg/authz"
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/project"
 )
 
@@ -25,6 +25,11 @@ type Config struct {
 	Effects    Effects
 	Authorizer Authorizer
 	Logger     *slog.Logger
+	// Audit keeps decisions and outcomes; nil keeps none, and then the log has the
+	// only line of them.
+	Audit audit.Log
+	// Digester writes subjects into the audit.
+	Digester audit.Digester
 }
 
 // Service calls tools. It is safe for concurrent use.
@@ -39,6 +44,8 @@ type Request struct {
 	Grant fence.Grant
 	// Allowed are the exact tool ids of the capability.
 	Allowed []string
+	// Approve are those of Allowed whose calls a person must have approved.
+	Approve []string
 	// ToolID is all that the worker says of what is to be called.
 	ToolID string
 	// ToolCallID is the call's name in the event log.
@@ -59,18 +66,23 @@ type Answer struct {
 //
 // Faults: tool_not_allowed (the capability does not name it), tool_unavailable,
 // tool_arguments_invalid, tool_denied (its subject may not use it, or not this
-// agent), and those of binding.Effects. A tool that fails is no fault: the answer
+// agent), dependency_unavailable (also where the audit cannot be written),
+// rate_limited, and those of binding.Effects. A tool that fails is no fault: the answer
 // says so.
 func (s *Service) Call(ctx context.Context, req Request) (Answer, error) {
-	begin := time.Now()
-	a := audit{Request: req}
-	answer, err := s.call(ctx, req, &a)
-	a.write(ctx, s.cfg.Logger, answer, err, time.Since(begin))
+	t := newTrail(&s.cfg, req)
+	answer, err := s.call(ctx, req, t)
+	t.end(ctx, answer, err)
 	return answer, err
 }
 
-func (s *Service) call(ctx context.Context, req Request, a *audit) (Answer, error) {
+func (s *Service) call(ctx context.Context, req Request, t *trail) (Answer, error) {
 	const op = "toolbroker.Call"
+	record, err := s.record(ctx, req)
+	if err != nil {
+		return Answer{}, err
+	}
+	t.subject = record.Identity.Subject
 	if !slices.Contains(req.Allowed, req.ToolID) {
 		return Answer{}, fault.New(fault.ToolNotAllowed, op)
 	}
@@ -78,19 +90,22 @@ func (s *Service) call(ctx context.Context, req Request, a *audit) (Answer, erro
 	if !ok {
 		return Answer{}, fault.New(fault.ToolUnavailable, op)
 	}
+	t.risk = tool.Risk()
 	args, err := parseArguments(req.ToolID, req.Arguments, tool)
 	if err != nil {
 		return Answer{}, err
 	}
-	a.argsDigest = args.digest
-	if err := s.authorize(ctx, req); err != nil {
+	t.argsDigest = args.digest
+	if err := s.authorize(ctx, req, record); err != nil {
 		return Answer{}, err
 	}
-	a.allowed = true
+	if err := t.allow(ctx); err != nil {
+		return Answer{}, err
+	}
 	out, err := s.cfg.Effects.Do(ctx, req.Grant, binding.Effect{
 		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: args.digest,
-		Repeatable: tool.Repeatable(), Limit: tool.Timeout(), NeedsGrant: tool.NeedsApproval(),
-	}, func(ctx context.Context) ([]byte, error) { return act(ctx, tool, args) })
+		Repeatable: tool.Repeatable(), Limit: tool.Timeout(), NeedsGrant: tool.NeedsApproval() || slices.Contains(req.Approve, req.ToolID),
+	}, t.watch(func(ctx context.Context) ([]byte, error) { return act(ctx, tool, args) }))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -101,17 +116,23 @@ func (s *Service) call(ctx context.Context, req Request, a *audit) (Answer, erro
 	return Answer{result, out.Replayed}, nil
 }
 
-// authorize asks for the committed subject, and not for anybody whom the worker
-// could name. Both questions are asked at once.
-func (s *Service) authorize(ctx context.Context, req Request) error {
-	const op = "toolbroker.authorize"
+// record reads the committed record, from which subject and agent are taken.
+func (s *Service) record(ctx context.Context, req Request) (binding.Record, error) {
+	const op = "toolbroker.record"
 	r, err := s.cfg.Records.Load(ctx, req.Grant.Envelope().BindingID)
 	switch {
 	case errors.Is(err, binding.ErrNotFound):
-		return fault.New(fault.StaleLease, op)
+		return binding.Record{}, fault.New(fault.StaleLease, op)
 	case err != nil:
-		return fault.Wrap(err, fault.DependencyUnavailable, op)
+		return binding.Record{}, fault.Wrap(err, fault.DependencyUnavailable, op)
 	}
+	return r, nil
+}
+
+// authorize asks for the committed subject, and not for anybody whom the worker
+// could name. Both questions are asked at once.
+func (s *Service) authorize(ctx context.Context, req Request, r binding.Record) error {
+	const op = "toolbroker.authorize"
 	objects := []string{authz.ToolID(req.ToolID), authz.AgentID(r.Identity.AgentID)}
 	answers := make(chan error, len(objects))
 	for _, object := range objects {
@@ -143,6 +164,8 @@ func act(ctx context.Context, tool Tool, args arguments) ([]byte, error) {
 	switch {
 	case errors.Is(err, ErrNotSent) && ctx.Err() != nil:
 		return nil, &binding.NotBegun{Err: ctx.Err()}
+	case errors.Is(err, ErrNotSent) && errors.Is(err, ErrBusy):
+		return nil, &binding.NotBegun{Err: fault.Wrap(err, fault.RateLimited, "toolbroker.act", fault.SideEffects("none"))}
 	case errors.Is(err, ErrNotSent):
 		return nil, &binding.NotBegun{Err: fault.Wrap(err, fault.ToolUnavailable, "toolbroker.act", fault.SideEffects("none"))}
 	case err != nil:

@@ -19,6 +19,7 @@ type anything struct{}
 func (anything) Check(map[string]any) error { return nil }
 func (anything) Repeatable() bool           { return false }
 func (anything) NeedsApproval() bool        { return false }
+func (anything) Risk() string               { return "low" }
 func (anything) Timeout() time.Duration     { return time.Second }
 func (anything) Call(context.Context, json.RawMessage, time.Time) (project.Result, error) {
 	return project.Result{}, ErrNotSent

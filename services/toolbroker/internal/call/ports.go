@@ -19,6 +19,9 @@ var ErrNotSent = errors.New("call: nothing was sent")
 // not said it since this process began.
 var ErrUndefined = errors.New("call: the server has not said what the tool takes")
 
+// ErrBusy says that the tool's server is called as often as the operator allows.
+var ErrBusy = errors.New("call: the server is busy")
+
 // Tools is the catalogue.
 type Tools interface {
 	// Tool gives a tool that the operator allows, whether its server is there or
@@ -38,6 +41,8 @@ type Tool interface {
 	Repeatable() bool
 	// NeedsApproval says that the operator wants each call approved by a person.
 	NeedsApproval() bool
+	// Risk is the operator's class: low, medium or high.
+	Risk() string
 	// Timeout is the longest that one call may take.
 	Timeout() time.Duration
 	// Call makes one call, which leaves before by or not at all; a zero by is any

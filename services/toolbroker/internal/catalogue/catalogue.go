@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -42,23 +43,50 @@ func New(cfg Config, o Options) (*Catalogue, error) {
 	}
 	c := &Catalogue{tools: make(map[string]*Tool), byNamespace: make(map[string][]*Tool)}
 	for _, sc := range cfg.Servers {
-		timeout, err := sc.timeout()
-		if err != nil {
+		if err := c.add(sc, nil, o); err != nil {
 			return nil, err
 		}
-		s := &server{
-			cfg: sc, timeout: timeout, backOff: o.BackOff, tried: make(chan struct{}),
-			logger: o.Logger.With("namespace", sc.Namespace),
-		}
-		for _, name := range sc.Tools {
-			t := newTool(s, name)
-			s.tools = append(s.tools, t)
-			c.tools[t.id] = t
-		}
-		c.servers = append(c.servers, s)
-		c.byNamespace[sc.Namespace] = s.tools
 	}
+	if cfg.Builtin != nil && cfg.Builtin.HTTPFetch != nil {
+		if err := c.add(cfg.Builtin.HTTPFetch.server(), cfg.Builtin.HTTPFetch, o); err != nil {
+			return nil, err
+		}
+	}
+	c.name()
 	return c, nil
+}
+
+// add adds a server and its tools.
+func (c *Catalogue) add(sc Server, fetching *HTTPFetch, o Options) error {
+	conn, err := newConnector(sc, fetching)
+	if err != nil {
+		return fmt.Errorf("catalogue: %s: %w", sc.Namespace, err)
+	}
+	s := &server{
+		cfg: sc, connector: conn, turns: newTurns(sc.Limits), backOff: o.BackOff, tried: make(chan struct{}), doubt: make(chan struct{}, 1),
+		logger: o.Logger.With("namespace", sc.Namespace),
+	}
+	for _, name := range sc.Tools {
+		t := newTool(s, name)
+		s.tools = append(s.tools, t)
+		c.tools[t.id] = t
+	}
+	c.servers = append(c.servers, s)
+	c.byNamespace[sc.Namespace] = s.tools
+	return nil
+}
+
+// name gives the tools their offered names, in the order of the configuration.
+func (c *Catalogue) name() {
+	var ids []string
+	for _, s := range c.servers {
+		for _, t := range s.tools {
+			ids = append(ids, t.id)
+		}
+	}
+	for id, name := range OfferedNames(ids) {
+		c.tools[id].offered = name
+	}
 }
 
 // Run runs all servers until ctx ends and they have ended.
@@ -103,6 +131,8 @@ type Descriptor struct {
 	ReadOnly    bool
 	// ApprovalRequired says that a call is refused that nobody has approved.
 	ApprovalRequired bool
+	// Risk is the operator's class: low, medium or high.
+	Risk string
 }
 
 // Unavailable is a tool that cannot be offered now.
@@ -138,7 +168,7 @@ func (c *Catalogue) List(ids []string) ([]Descriptor, []Unavailable) {
 				continue
 			}
 			size += len(d.schema.JSON()) + len(d.description)
-			found = append(found, Descriptor{t.id, t.offered, d.description, d.schema.JSON(), t.readOnly, t.approval})
+			found = append(found, Descriptor{t.id, t.offered, d.description, d.schema.JSON(), t.readOnly, t.approval, t.risk})
 		}
 	}
 	return found, missing

@@ -36,10 +36,31 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+const overHTTP = `{"namespace":"gh","transport":"http","url":"https://mcp.example/mcp","tools":["read"]}`
+
+func TestLoadHTTP(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, `{"servers":[`+overHTTP+`,
+		{"namespace":"in","transport":"http","url":"http://10.1.2.3:8080/mcp","tools":["read"],"egress":{"allow_cidrs":["10.1.0.0/16"]},"risk":"high",
+		 "limits":{"concurrency":4,"per_second":2.5,"burst":5},"max_result_bytes":4096,"tool_options":{"read":{"timeout":"5s","risk":"low","max_result_bytes":2048}},
+		 "credential":{"source":"oauth2_client_credentials","token_url":"https://id.example/token","client_id":"broker","client_secret_file":"/run/secret","scopes":["a","b:c"],"resource":"https://mcp.example/"}},
+		{"namespace":"cmd","transport":"http","url":"https://mcp.example","tools":["read"],"credential":{"source":"command","command":["/usr/bin/token","x"],"header":"X-Api-Key"}}],
+		"builtin":{"http_fetch":{"hosts":["docs.example"]}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Servers) != 3 || c.Servers[1].Limits.Burst != 5 || c.Builtin.HTTPFetch.Hosts[0] != "docs.example" {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestLoadSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	with := func(change ...string) string {
 		return `{"servers":[` + strings.NewReplacer(change...).Replace(minimal) + `]}`
+	}
+	http := func(change ...string) string {
+		return `{"servers":[` + strings.NewReplacer(change...).Replace(overHTTP) + `]}`
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"no JSON":              {`servers:`, "not valid JSON"},
@@ -54,7 +75,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		"namespace":            {with(`"fs"`, `"Fs"`), "namespace:"},
 		"namespace with a dot": {with(`"fs"`, `"f.s"`), "namespace:"},
 		"namespace twice":      {`{"servers":[` + minimal + `,` + minimal + `]}`, "twice"},
-		"transport":            {with(`"stdio"`, `"http"`), "only \"stdio\""},
+		"transport":            {with(`"stdio"`, `"sse"`), "transport:"},
 		"no command":           {with(`["/bin/server"]`, `[]`), "command:"},
 		"relative command":     {with(`/bin/server`, `server`), "command:"},
 		"options of no tool":   {with(`"fs"`, `"fs","tool_options":{"write":{}}`), "tool_options:"},
@@ -68,6 +89,34 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		"credential path":      {with(`"fs"`, `"fs","credential":{"source":"file","path":"a","env":"A"}`), "credential.path"},
 		"credential variable":  {with(`"fs"`, `"fs","credential":{"source":"file","path":"/a","env":"A B"}`), "credential.env"},
 		"variable set twice":   {with(`"fs"`, `"fs","environment":{"A":""},"credential":{"source":"file","path":"/a","env":"A"}`), "credential.env"},
+		"namespace builtin":    {with(`"fs"`, `"builtin"`), "is taken"},
+		"risk":                 {with(`"fs"`, `"fs","risk":"none"`), "risk:"},
+		"result too small":     {with(`"fs"`, `"fs","max_result_bytes":5`), "max_result_bytes:"},
+		"timeout of a tool":    {with(`"fs"`, `"fs","tool_options":{"read":{"timeout":"2h"}}`), "timeout:"},
+		"concurrency":          {with(`"fs"`, `"fs","limits":{"concurrency":-1}`), "limits.concurrency"},
+		"burst without a rate": {with(`"fs"`, `"fs","limits":{"burst":3}`), "limits.burst"},
+		"url of stdio":         {with(`"fs"`, `"fs","url":"https://a"`), "url, egress:"},
+		"oauth of stdio":       {with(`"fs"`, `"fs","credential":{"source":"oauth2_client_credentials","token_url":"https://a","client_id":"b","client_secret_file":"/c","env":"A"}`), "expire"},
+		"header of stdio":      {with(`"fs"`, `"fs","credential":{"source":"file","path":"/a","env":"A","header":"B"}`), "credential.header"},
+		"no url":               {http(`https://mcp.example/mcp`, ``), "url:"},
+		"url with a password":  {http(`https://mcp`, `https://u:p@mcp`), "url:"},
+		"url without TLS":      {http(`https://`, `http://`), "without TLS"},
+		"command of http":      {http(`"gh"`, `"gh","command":["/bin/a"]`), "command, environment:"},
+		"every address":        {http(`"gh"`, `"gh","egress":{"allow_cidrs":["0.0.0.0/0"]}`), "opens nothing"},
+		"no range":             {http(`"gh"`, `"gh","egress":{"allow_cidrs":["10.0.0.1/8"]}`), "allow_cidrs"},
+		"relative ca":          {http(`"gh"`, `"gh","egress":{"ca_file":"a.pem"}`), "ca_file"},
+		"token exchange":       {http(`"gh"`, `"gh","credential":{"source":"token_exchange"}`), "not implemented"},
+		"variable of http":     {http(`"gh"`, `"gh","credential":{"source":"file","path":"/a","env":"A"}`), "credential.env"},
+		"header of HTTP":       {http(`"gh"`, `"gh","credential":{"source":"file","path":"/a","header":"host"}`), "credential.header"},
+		"header of MCP":        {http(`"gh"`, `"gh","credential":{"source":"file","path":"/a","header":"mcp-session-id"}`), "credential.header"},
+		"header with a break":  {http(`"gh"`, `"gh","credential":{"source":"file","path":"/a","header":"A\r\nB"}`), "credential.header"},
+		"scheme":               {http(`"gh"`, `"gh","credential":{"source":"file","path":"/a","scheme":"a b"}`), "credential.scheme"},
+		"two sources":          {http(`"gh"`, `"gh","credential":{"source":"file","path":"/a","client_id":"b"}`), "fields of the source"},
+		"token without TLS":    {http(`"gh"`, `"gh","credential":{"source":"oauth2_client_credentials","token_url":"http://a","client_id":"b","client_secret_file":"/c"}`), "token_url"},
+		"relative program":     {http(`"gh"`, `"gh","credential":{"source":"command","command":["token"]}`), "credential.command"},
+		"fetch from nowhere":   {`{"servers":[],"builtin":{"http_fetch":{"hosts":[]}}}`, "hosts: name 1"},
+		"fetch from all":       {`{"servers":[],"builtin":{"http_fetch":{"hosts":["*.example"]}}}`, "hosts:"},
+		"fetch in capitals":    {`{"servers":[],"builtin":{"http_fetch":{"hosts":["A.example"]}}}`, "hosts:"},
 	} {
 		if _, err := load(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q in it", name, err, c.want)

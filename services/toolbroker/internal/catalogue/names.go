@@ -13,6 +13,9 @@ const maxOffered = 40
 // suffixLength of the characters that make a changed name unique: 40 bits.
 const suffixLength = 8
 
+// maxSuffix is the length of the longest suffix: 160 bits.
+const maxSuffix = 32
+
 func toolID(namespace, name string) string { return namespace + "." + name }
 
 // OfferedName is the name under which a model is offered a tool: at most 40
@@ -21,11 +24,42 @@ func toolID(namespace, name string) string { return namespace + "." + name }
 // It depends on the id alone, so that no other server or tool changes it. An id
 // whose parts can be read back out of namespace_name keeps that name. Every other
 // one (with capitals, dots, dashes, a namespace with an underscore, or too long)
-// gets a suffix that is a digest of the whole id. Two ids with one name, which
-// takes two equal digests, are an error of the configuration.
+// gets a suffix that is a digest of the whole id.
 func OfferedName(id string) string {
-	namespace, name, _ := strings.Cut(id, ".")
-	readable := strings.Map(func(r rune) rune {
+	name, exact := readable(id)
+	if exact && len(name) <= maxOffered {
+		return name
+	}
+	return withSuffix(name, id, suffixLength)
+}
+
+// OfferedNames are the names of tools that stand in one catalogue, by id. Each is
+// OfferedName, unless a tool before it in the list has that name: two digests may
+// be equal, and a name may look like another one with its suffix. The later one
+// then gets a longer digest. So a tool that is added at the end renames no other,
+// and the same list always gives the same names.
+func OfferedNames(ids []string) map[string]string {
+	byID, taken := make(map[string]string, len(ids)), make(map[string]bool, len(ids))
+	for _, id := range ids {
+		if _, again := byID[id]; again {
+			continue
+		}
+		name := OfferedName(id)
+		for n := suffixLength + 8; taken[name] && n <= maxSuffix; n += 8 {
+			plain, _ := readable(id)
+			name = withSuffix(plain, id, n)
+		}
+		byID[id], taken[name] = name, true
+	}
+	return byID
+}
+
+// readable is namespace_name in the characters that are allowed; exact says that
+// the id can be read back out of it.
+func readable(id string) (name string, exact bool) {
+	namespace, tool, _ := strings.Cut(id, ".")
+	plain := namespace + "_" + tool
+	name = strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
 			return r
@@ -34,11 +68,12 @@ func OfferedName(id string) string {
 		default:
 			return '_'
 		}
-	}, namespace+"_"+name)
-	if readable == namespace+"_"+name && !strings.Contains(namespace, "_") && len(readable) <= maxOffered {
-		return readable
-	}
+	}, plain)
+	return name, name == plain && !strings.Contains(namespace, "_")
+}
+
+func withSuffix(name, id string, length int) string {
 	sum := sha256.Sum256([]byte(id))
-	suffix := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:suffixLength])
-	return readable[:min(len(readable), maxOffered-suffixLength-1)] + "_" + suffix
+	suffix := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:length])
+	return name[:min(len(name), maxOffered-length-1)] + "_" + suffix
 }

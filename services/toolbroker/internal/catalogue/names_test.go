@@ -32,6 +32,35 @@ func TestOfferedNamesAre(t *testing.T) {
 	}
 }
 
+// Two tools with one name: the one that stands first keeps it, and no third one
+// changes that.
+func TestCollidingNames(t *testing.T) {
+	t.Parallel()
+	const mixed, plain = "gh.getUser", "gh.getuser_d4oyiawv" // the second looks like the first with its suffix
+	if catalogue.OfferedName(mixed) != catalogue.OfferedName(plain) {
+		t.Fatal("these do not collide any more: find others")
+	}
+	for _, ids := range [][]string{{mixed, plain}, {plain, mixed}, {mixed, "a.b", plain, "c.d"}, {plain, mixed, "z.z"}} {
+		names := catalogue.OfferedNames(ids)
+		if names[ids[0]] != catalogue.OfferedName(ids[0]) {
+			t.Errorf("%v: the first is %s", ids, names[ids[0]])
+		}
+		seen := map[string]string{}
+		for id, name := range names {
+			if other, twice := seen[name]; twice || len(name) > 40 {
+				t.Errorf("%s and %s are %q", id, other, name)
+			}
+			seen[name] = id
+		}
+		more := catalogue.OfferedNames(append(append([]string{}, ids...), "new.tool", "gh.GETUSER", "gh.get.User"))
+		for id, name := range names {
+			if more[id] != name {
+				t.Errorf("%v: %s was %s and is %s", ids, id, name, more[id])
+			}
+		}
+	}
+}
+
 func suffix(t *testing.T, id string) string {
 	t.Helper()
 	name := catalogue.OfferedName(id)
@@ -44,6 +73,7 @@ func FuzzOfferedNames(f *testing.F) {
 	f.Add("fs", "read_text_file", "fs", "readTextFile")
 	f.Add("fs_a", "b", "fs", "a_b")
 	f.Add("a", "b.c", "a", "b/c")
+	f.Add("a", "b/c", "a", "b/c")
 	form, namespace, tool := regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`), regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`), regexp.MustCompile(`^[A-Za-z0-9._/-]{1,128}$`)
 	f.Fuzz(func(t *testing.T, ns1, name1, ns2, name2 string) {
 		if !namespace.MatchString(ns1) || !namespace.MatchString(ns2) || !tool.MatchString(name1) || !tool.MatchString(name2) {
@@ -53,7 +83,11 @@ func FuzzOfferedNames(f *testing.F) {
 		if !form.MatchString(a) {
 			t.Errorf("%s.%s is offered as %q", ns1, name1, a)
 		}
-		if (a == b) != (ns1 == ns2 && name1 == name2) {
+		both := catalogue.OfferedNames([]string{ns1 + "." + name1, ns2 + "." + name2})
+		if both[ns1+"."+name1] != a {
+			t.Errorf("%s.%s is offered as %q because of another", ns1, name1, both[ns1+"."+name1])
+		}
+		if len(both) == 2 && both[ns1+"."+name1] == both[ns2+"."+name2] {
 			t.Errorf("%s.%s and %s.%s are offered as %q and %q", ns1, name1, ns2, name2, a, b)
 		}
 	})

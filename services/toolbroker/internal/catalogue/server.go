@@ -2,18 +2,13 @@ package catalogue
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"cofferdam.dev/pkg/event"
-	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
-	"cofferdam.dev/services/toolbroker/internal/project"
-	"cofferdam.dev/services/toolbroker/internal/secretfile"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 )
 
 const (
@@ -31,33 +26,31 @@ const (
 
 // server runs one MCP server for as long as the catalogue runs.
 type server struct {
-	cfg     Server
-	timeout time.Duration
-	tools   []*Tool
-	logger  *slog.Logger
-	backOff time.Duration
+	cfg       Server
+	connector connector
+	turns     *turns
+	tools     []*Tool
+	logger    *slog.Logger
+	backOff   time.Duration
 
 	// tried is closed when the first start has succeeded or failed.
 	tried chan struct{}
 	once  sync.Once
 
-	// redacts is of the goroutine that runs the server.
-	redacts project.Redactor
+	// doubt is told that a call went wrong: the server may not be what it was.
+	doubt chan struct{}
+
+	// said is what was logged last of each tool that cannot be used. It is of the
+	// goroutine that runs the server.
+	said map[*Tool]string
 
 	mu     sync.Mutex
-	live   *live
+	live   peer
 	usable map[*Tool]bool // of the live server
 }
 
-// live is a running server and what must not be shown of it.
-type live struct {
-	*mcpstdio.Server
-
-	redact project.Redactor
-}
-
 // offers gives the running server if it offers the tool now, else nil.
-func (s *server) offers(t *Tool) *live {
+func (s *server) offers(t *Tool) peer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.usable[t] {
@@ -72,7 +65,7 @@ func (s *server) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		if err := s.serve(ctx); err != nil && ctx.Err() == nil {
-			s.logger.WarnContext(ctx, "tool server did not start", "reason", s.loggable(err))
+			s.logger.WarnContext(ctx, "tool server did not start", "code", string(fault.ToolUnavailable), "reason", s.loggable(err))
 		}
 		s.markTried()
 		if time.Since(began) >= steadyAfter {
@@ -91,100 +84,73 @@ func (s *server) run(ctx context.Context) {
 
 func (s *server) markTried() { s.once.Do(func() { close(s.tried) }) }
 
-// serve starts the server and waits for its end, or for that of ctx. Its error is
-// that of the start.
+// serve starts the server and keeps its tools up to date until it ends, or ctx
+// does. Its error is that of the start.
 func (s *server) serve(ctx context.Context) error {
-	l, found, err := s.start(ctx)
+	live, err := s.connector.connect(ctx)
 	if err != nil {
 		return err
 	}
-	s.publish(ctx, l, found)
-	s.markTried()
-	select {
-	case <-l.Done():
-		s.logger.WarnContext(ctx, "tool server ended")
-	case <-ctx.Done():
+	found, err := list(ctx, live)
+	if err != nil {
+		_ = live.Close() // it is of no use, whatever this says
+		return err
 	}
+	n := s.publish(ctx, live, found)
+	s.logger.InfoContext(ctx, "tool server is ready", "tools", n, "protocol", live.Version())
+	s.markTried()
+	s.refresh(ctx, live, found.TTL)
 	s.withdraw()
-	if err := l.Close(); err != nil {
+	if err := live.Close(); err != nil {
 		s.logger.WarnContext(ctx, "tool server could not be ended", "error", err.Error())
 	}
 	return nil
 }
 
-// start starts the server and asks for its tools.
-func (s *server) start(ctx context.Context) (*live, []json.RawMessage, error) {
-	env, redact, err := s.environment()
-	if err != nil {
-		return nil, nil, err
-	}
-	s.redacts = redact
-	child, err := mcpstdio.Start(ctx, mcpstdio.Config{Command: s.cfg.Command, Env: env, ConnectTimeout: startTimeout})
-	if err != nil {
-		return nil, nil, err
-	}
-	bounded, cancel := context.WithTimeout(ctx, startTimeout)
+func list(ctx context.Context, p peer) (mcpcall.List, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	found, err := child.Tools(bounded)
-	if err != nil {
-		_ = child.Close() // it is of no use, whatever this says
-		return nil, nil, err
-	}
-	return &live{child, redact}, found, nil
+	return p.Tools(ctx)
 }
 
-// environment is the whole environment of the server, with its own credential and
-// nobody else's.
-func (s *server) environment() ([]string, project.Redactor, error) {
-	var env []string
-	for _, name := range slices.Sorted(maps.Keys(s.cfg.Environment)) {
-		env = append(env, name+"="+s.cfg.Environment[name])
-	}
-	c := s.cfg.Credential
-	if c == nil {
-		return env, project.Redactor{}, nil
-	}
-	secret, err := secretfile.Read(c.Path)
-	if err != nil {
-		return nil, project.Redactor{}, fmt.Errorf("credential: %w", err)
-	}
-	return append(env, c.Env+"="+secret), project.NewRedactor(secret), nil
-}
-
-// publish makes the tools that the server listed usable.
-func (s *server) publish(ctx context.Context, l *live, found []json.RawMessage) {
+// publish makes the tools that the server listed usable, and says how many.
+func (s *server) publish(ctx context.Context, live peer, found mcpcall.List) int {
 	byName := make(map[string]*Tool, len(s.tools))
 	for _, t := range s.tools {
 		byName[t.name] = t
 	}
-	usable, twice := map[*Tool]bool{}, map[*Tool]bool{}
-	for _, raw := range found {
-		name, d, err := define(raw, l.redact)
+	redact := s.connector.redactor()
+	wrong, defined := map[*Tool]string{}, map[*Tool]*definition{}
+	for _, raw := range found.Tools {
+		name, d, err := define(raw, redact)
 		t := byName[name]
 		switch {
 		case t == nil: // not allowed, or nobody can tell what it is
-			continue
 		case err != nil:
-			s.logger.WarnContext(ctx, "tool cannot be used", "tool_id", t.id, "reason", s.loggable(err))
-			continue
-		case usable[t] || twice[t]:
-			s.logger.WarnContext(ctx, "tool cannot be used", "tool_id", t.id, "reason", "listed twice")
-			delete(usable, t)
-			twice[t] = true
-			continue
+			wrong[t] = s.loggable(err)
+		case defined[t] != nil:
+			wrong[t] = "listed twice"
+		default:
+			defined[t] = d
 		}
-		t.definition.Store(d)
-		usable[t] = true
 	}
+	usable := map[*Tool]bool{}
 	for _, t := range s.tools {
-		if !usable[t] {
-			s.logger.WarnContext(ctx, "tool is not offered by its server", "tool_id", t.id)
+		if defined[t] == nil && wrong[t] == "" {
+			wrong[t] = "the server does not offer it"
+		}
+		if wrong[t] == "" {
+			t.definition.Store(defined[t])
+			usable[t] = true
+		} else if s.said[t] != wrong[t] {
+			s.logger.WarnContext(ctx, "tool cannot be used", "tool_id", t.id, "code", string(fault.ToolUnavailable), "reason", wrong[t])
 		}
 	}
+	s.said = wrong
 	s.mu.Lock()
-	s.live, s.usable = l, usable
+	s.live, s.usable = live, usable
 	s.mu.Unlock()
-	s.logger.InfoContext(ctx, "tool server is ready", "tools", len(usable), "protocol", l.Version())
+	return len(usable)
 }
 
 func (s *server) withdraw() {
@@ -193,8 +159,16 @@ func (s *server) withdraw() {
 	s.live, s.usable = nil, nil
 }
 
+// suspect makes the list of tools be asked for soon.
+func (s *server) suspect() {
+	select {
+	case s.doubt <- struct{}{}:
+	default:
+	}
+}
+
 // loggable is why a server is of no use. Nobody has called it yet, so nothing of
 // a user's is in it; its credential may be.
 func (s *server) loggable(err error) string {
-	return event.Truncate(event.SanitizeText(s.redacts.Cut(err.Error())), maxReason)
+	return event.Truncate(event.SanitizeText(s.connector.redactor().Cut(err.Error())), maxReason)
 }

@@ -1,6 +1,8 @@
 package catalogue
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +13,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/strictjson"
 	"cofferdam.dev/services/toolbroker/internal/call"
-	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
+	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 	"cofferdam.dev/services/toolbroker/internal/project"
 	"cofferdam.dev/services/toolbroker/internal/toolschema"
 )
@@ -30,7 +32,9 @@ type Tool struct {
 	readOnly   bool
 	repeatable bool
 	approval   bool
+	risk       string
 	timeout    time.Duration
+	maxResult  int
 	server     *server
 
 	// definition is what the server said last; nil before it said anything.
@@ -47,13 +51,18 @@ var _ call.Tool = (*Tool)(nil)
 
 func newTool(s *server, name string) *Tool {
 	o := s.cfg.ToolOptions[name]
-	id := toolID(s.cfg.Namespace, name)
 	t := &Tool{
-		id: id, name: name, offered: OfferedName(id), timeout: s.timeout, server: s,
-		readOnly: s.cfg.ReadOnly || o.ReadOnly,
+		id: toolID(s.cfg.Namespace, name), name: name, server: s, readOnly: s.cfg.ReadOnly || o.ReadOnly,
+		risk:      cmp.Or(o.Risk, s.cfg.Risk, RiskMedium),
+		maxResult: cmp.Or(o.MaxResultBytes, s.cfg.MaxResultBytes, project.MaxBytes),
+		approval:  cmp.Or(o.Approval, s.cfg.Approval) == ApprovalAlways,
+		timeout:   defaultTimeout,
+	}
+	// They were validated.
+	if d, err := parseTimeout(cmp.Or(o.Timeout, s.cfg.Timeout)); err == nil && d > 0 {
+		t.timeout = d
 	}
 	t.repeatable = t.readOnly || o.Idempotent
-	t.approval = o.Approval == ApprovalAlways || o.Approval == "" && s.cfg.Approval == ApprovalAlways
 	return t
 }
 
@@ -72,26 +81,55 @@ func (t *Tool) Repeatable() bool { return t.repeatable }
 // NeedsApproval implements call.Tool.
 func (t *Tool) NeedsApproval() bool { return t.approval }
 
+// Risk implements call.Tool.
+func (t *Tool) Risk() string { return t.risk }
+
 // Timeout implements call.Tool.
 func (t *Tool) Timeout() time.Duration { return t.timeout }
 
 // Call implements call.Tool.
 func (t *Tool) Call(ctx context.Context, arguments json.RawMessage, by time.Time) (project.Result, error) {
+	done, err := t.server.turns.take(ctx, by)
+	if err != nil {
+		return project.Result{}, err
+	}
+	defer done()
 	live := t.server.offers(t)
 	if live == nil {
 		return project.Result{}, fmt.Errorf("%w: the server is away", call.ErrNotSent)
 	}
+	if err := t.recheck(arguments); err != nil {
+		return project.Result{}, fmt.Errorf("%w: the tool takes other arguments now: %w", call.ErrNotSent, err)
+	}
 	a, err := live.Call(ctx, t.name, arguments, by)
+	if err != nil && ctx.Err() == nil {
+		t.server.suspect()
+	}
+	redact := t.server.connector.redactor()
 	switch {
-	case errors.Is(err, mcpstdio.ErrNotSent):
+	case errors.Is(err, mcpcall.ErrNotSent):
 		return project.Result{}, fmt.Errorf("%w: %w", call.ErrNotSent, err)
 	case err != nil:
 		return project.Result{}, err
 	case a.Error != nil:
-		return project.RPCError(a.Error.Code, a.Error.Message, live.redact), nil //nolint:nilerr // the server answered: that is a result
+		// One byte can take six in JSON.
+		message := event.Truncate(redact.Cut(a.Error.Message), t.maxResult/8)
+		return project.RPCError(a.Error.Code, message, redact), nil
 	default:
-		return project.Answer(a.Result, live.redact), nil
+		return project.AnswerWithin(a.Result, redact, t.maxResult), nil
 	}
+}
+
+// recheck checks arguments once more that were checked when they came: the tool
+// may have changed since.
+func (t *Tool) recheck(arguments json.RawMessage) error {
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil {
+		return errors.New("arguments: not an object")
+	}
+	return t.Check(object)
 }
 
 // define reads what a server says of a tool. Fields that do not concern us may be

@@ -2,6 +2,7 @@ package mcpstdio
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"cofferdam.dev/pkg/process"
+	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 )
 
 // Bounds of one server.
@@ -40,16 +42,14 @@ type Config struct {
 // be called from any goroutine.
 type Server struct {
 	process *process.Process
-	session *mcp.ClientSession
+	peer    mcpcall.Peer
 	tap     *tap
 	stdin   *input
 	stdout  *os.File
 	stderr  *tail
 
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup // requests that the SDK works on; begun under mu while not closed
-	watch  sync.WaitGroup
+	watch   sync.WaitGroup
+	changed chan struct{}
 
 	broke sync.Once
 	done  chan struct{}
@@ -61,14 +61,14 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("mcpstdio: no command")
 	}
-	s := &Server{stderr: &tail{most: stderrTail}, done: make(chan struct{})}
+	s := &Server{stderr: &tail{most: stderrTail}, done: make(chan struct{}), changed: make(chan struct{}, 1)}
 	if err := s.spawn(ctx, cfg); err != nil {
 		return nil, err
 	}
 	if err := s.connect(ctx, cfg.ConnectTimeout); err != nil {
 		return nil, errors.Join(fmt.Errorf("mcpstdio: negotiate: %w", err), s.end(0), s.stdout.Close(), s.failed())
 	}
-	s.watch.Go(func() { _ = s.session.Wait(); s.fail() }) // how it broke is the process's to say
+	s.watch.Go(func() { _ = s.peer.Session.Wait(); s.fail() }) // how it broke is the process's to say
 	s.watch.Go(func() { <-s.process.Done(); s.fail() })
 	return s, nil
 }
@@ -100,20 +100,31 @@ func (s *Server) spawn(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// connect negotiates. This client offers neither roots (a server widens its
-// folders by them) nor sampling nor elicitation.
+// connect negotiates.
 func (s *Server) connect(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client := mcp.NewClient(&mcp.Implementation{Name: "cofferdam-toolbroker", Version: "1"}, &mcp.ClientOptions{
-		Capabilities: &mcp.ClientCapabilities{},
-		// A second tools/call is never the SDK's to send.
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-	})
-	var err error
-	s.session, err = client.Connect(ctx, transport{s}, nil)
-	return err
+	session, err := mcpcall.NewClient(mcp.ClientOptions{
+		// The tap hears of it first; this makes the SDK ask for it.
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {},
+	}).Connect(ctx, transport{s}, nil)
+	if err != nil {
+		return err
+	}
+	s.peer.Session, s.peer.Forget = session, s.tap.forget
+	return nil
 }
+
+// Call calls a tool, see mcpcall.Peer.
+func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time) (mcpcall.Answer, error) {
+	return s.peer.Call(ctx, tool, arguments, by)
+}
+
+// Tools lists the tools, see mcpcall.Peer.
+func (s *Server) Tools(ctx context.Context) (mcpcall.List, error) { return s.peer.Tools(ctx) }
+
+// Changed is told when the server says that its list of tools has changed.
+func (s *Server) Changed() <-chan struct{} { return s.changed }
 
 // transport is what the SDK opens: the pipes with the tap on them.
 type transport struct{ s *Server }
@@ -123,7 +134,7 @@ func (t transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.s.tap = newTap(conn)
+	t.s.tap = newTap(conn, t.s.changed)
 	return t.s.tap, nil
 }
 
@@ -131,19 +142,17 @@ func (t transport) Connect(ctx context.Context) (mcp.Connection, error) {
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Version is the protocol revision that was negotiated.
-func (s *Server) Version() string { return s.session.InitializeResult().ProtocolVersion }
+func (s *Server) Version() string { return s.peer.Session.InitializeResult().ProtocolVersion }
 
 // Close ends the server: first by the end of its input, then by force. Requests
 // that are under way get no answer. It waits for everything that Start began.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.peer.Shut()
 	err := s.end(exitGrace)
 	// A process that left its group may hold the other end of the pipe.
 	_ = s.stdout.Close()
-	_ = s.session.Close() // says only that the pipes are closed
-	s.calls.Wait()
+	_ = s.peer.Session.Close() // says only that the pipes are closed
+	s.peer.Wait()
 	s.watch.Wait()
 	return err
 }
@@ -160,16 +169,6 @@ func (s *Server) end(grace time.Duration) error {
 		}
 	}
 	return s.process.Stop(grace)
-}
-
-// begin lets the SDK work on a request, unless the server is being closed.
-func (s *Server) begin(request func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.calls.Go(request)
-	}
-	return !s.closed
 }
 
 func (s *Server) kill() { _ = s.process.Stop(0) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cofferdam.dev/services/toolbroker/internal/hostile"
+	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
 )
 
@@ -96,7 +97,7 @@ func TestABlockedCallEndsWithItsContext(t *testing.T) {
 	}()
 	wait(t, func() bool { return len(hostile.Effects(t, effects)) == 1 })
 	cancel()
-	if err := <-done; !errors.Is(err, mcpstdio.ErrNoAnswer) || !errors.Is(err, context.Canceled) {
+	if err := <-done; !errors.Is(err, mcpcall.ErrNoAnswer) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	wait(t, func() bool { return strings.Join(hostile.Effects(t, effects), " ") == "hang cancelled" })
@@ -114,7 +115,7 @@ func TestADeafServerHoldsNobody(t *testing.T) {
 	big := json.RawMessage(`{"a":"` + strings.Repeat("x", 250_000) + `"}`)
 	begin := time.Now()
 	_, err := s.Call(within(t, 200*time.Millisecond), "echo", big, never)
-	if !errors.Is(err, mcpstdio.ErrNoAnswer) || time.Since(begin) > 3*time.Second {
+	if !errors.Is(err, mcpcall.ErrNoAnswer) || time.Since(begin) > 3*time.Second {
 		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 	select { // it is ended, because half a request stands in its input
@@ -140,7 +141,7 @@ func TestNothingIsSentTooLateOrAfterTheEnd(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !errors.Is(err, mcpstdio.ErrNotSent) {
+		if err := call(); !errors.Is(err, mcpcall.ErrNotSent) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -150,7 +151,7 @@ func TestNothingIsSentTooLateOrAfterTheEnd(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Call(t.Context(), "count", json.RawMessage(`{}`), never); !errors.Is(err, mcpstdio.ErrNotSent) {
+	if _, err := s.Call(t.Context(), "count", json.RawMessage(`{}`), never); !errors.Is(err, mcpcall.ErrNotSent) {
 		t.Errorf("after Close: %v", err)
 	}
 	if got := strings.Count(strings.Join(hostile.Effects(t, effects), " "), "count"); got != 1 {
@@ -163,7 +164,7 @@ func TestAServerThatDiesLeavesItsCallsWithoutAnAnswer(t *testing.T) {
 	for _, tool := range []string{"crash", "crash_early", "garbage"} {
 		s := start(t)
 		_, err := s.Call(within(t, 20*time.Second), tool, json.RawMessage(`{}`), never)
-		if !errors.Is(err, mcpstdio.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) {
+		if !errors.Is(err, mcpcall.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", tool, err)
 		}
 		select {
@@ -216,7 +217,7 @@ func TestEndsByForce(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-hanging; !errors.Is(err, mcpstdio.ErrNoAnswer) {
+	if err := <-hanging; !errors.Is(err, mcpcall.ErrNoAnswer) {
 		t.Errorf("a call in a server that was killed: %v", err)
 	}
 }
@@ -239,11 +240,11 @@ func TestAStartEndsWithItsContext(t *testing.T) {
 func TestListsOfToolsAreBounded(t *testing.T) {
 	t.Parallel()
 	if tools, err := start(t, "-mode", hostile.ModeEndless).Tools(within(t, 20*time.Second)); err == nil {
-		t.Errorf("%d tools of an endless list", len(tools))
+		t.Errorf("%d tools of an endless list", len(tools.Tools))
 	}
 	tools, err := start(t, "-mode", hostile.ModeMalformed).Tools(within(t, 20*time.Second))
-	if err != nil || len(tools) < 30 {
-		t.Errorf("malformed tools spoil the others: %d, %v", len(tools), err)
+	if err != nil || len(tools.Tools) < 30 {
+		t.Errorf("malformed tools spoil the others: %d, %v", len(tools.Tools), err)
 	}
 }
 

@@ -33,13 +33,16 @@ type Result struct {
 
 // Answer projects the result of a tools/call as it came over the wire. It never
 // fails: a result in no form of the protocol is an error of the tool.
-func Answer(raw []byte, r Redactor) Result {
+func Answer(raw []byte, r Redactor) Result { return AnswerWithin(raw, r, MaxBytes) }
+
+// AnswerWithin is Answer with a bound of its own, of at most MaxBytes.
+func AnswerWithin(raw []byte, r Redactor, most int) Result {
 	// Exact keys: encoding/json would take "ISERROR" for isError.
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
 		return Failure("The tool's server gave a result in no form of the protocol.", r)
 	}
-	b := builder{redact: r, room: MaxBytes - envelopeBytes}
+	b := builder{redact: r, room: min(most, MaxBytes) - envelopeBytes}
 	b.isError = string(fields["isError"]) == "true"
 	if string(fields["resultType"]) == `"input_required"` || len(fields["inputRequests"]) > 0 {
 		return Failure("The tool asks for input from the user, which it cannot be given here.", r)

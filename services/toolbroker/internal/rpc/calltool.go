@@ -21,7 +21,7 @@ func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest
 		return nil, fault.Wrap(errors.New("no capability behind the door"), fault.Internal, "rpc.CallTool")
 	}
 	a, err := b.caller.Call(ctx, call.Request{
-		Grant: grant, Allowed: claims.Tools, ToolID: req.GetToolId(), ToolCallID: req.GetToolCallId(), Arguments: req.GetArguments(),
+		Grant: grant, Allowed: claims.Tools, Approve: claims.ApproveTools, ToolID: req.GetToolId(), ToolCallID: req.GetToolCallId(), Arguments: req.GetArguments(),
 	})
 	if err != nil {
 		return nil, err
