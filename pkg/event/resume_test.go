@@ -35,13 +35,15 @@ func TestDecisionsBecomeNormal(t *testing.T) {
 		asked     event.InterruptRequested
 		got, want event.ResumeDecision
 	}{
-		"order of calls, space in arguments": {askApproval("c1", "c2"),
+		"order of calls, space in arguments": {
+			askApproval("c1", "c2"),
 			event.ResumeDecision{Tools: []event.ToolDecision{
 				{ToolCallID: "c2", Decision: event.DecisionReject}, {ToolCallID: "c1", Decision: event.DecisionEdit, Arguments: "{ \"b\" : 2 }"},
 			}},
 			event.ResumeDecision{Tools: []event.ToolDecision{
 				{ToolCallID: "c1", Decision: event.DecisionEdit, Arguments: `{"b":2}`}, {ToolCallID: "c2", Decision: event.DecisionReject},
-			}}},
+			}},
+		},
 		"form":                 {askForm(), event.ResumeDecision{Form: ` {"city": "Ulm", "class":"first"}`}, event.ResumeDecision{Form: `{"city":"Ulm","class":"first"}`}},
 		"what is not required": {askForm(), event.ResumeDecision{Form: `{"city":["Ulm","Bonn"]}`}, event.ResumeDecision{Form: `{"city":["Ulm","Bonn"]}`}},
 		"dismissed form":       {askForm(), event.ResumeDecision{Dismiss: true}, event.ResumeDecision{Dismiss: true}},

@@ -106,9 +106,10 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 	owner := "cp-" + rand.Text()
 	guard := fence.NewGuard(writer, time.Now)
 	inside := func(name string) rpc.Endpoint { return endpoint(rt, provider.Address(name), name) }
+	tools := toolbrokerclient.New(conns["toolbroker"])
 	leases := lease.New(lease.Config{
 		Writer: writer, Guard: guard, Provider: provider, Workers: workers,
-		Minter: capabilityclient.New(conns["capability"]), Tools: toolbrokerclient.New(conns["toolbroker"]),
+		Minter: capabilityclient.New(conns["capability"]), Tools: tools,
 		TrustDomain: rt.TrustDomain, Owner: owner, Logger: rt.Logger,
 		Endpoints: worker.Endpoints{
 			ToolBroker: inside("toolbroker"), ThreadState: inside("statefacade"), Memory: inside("statefacade"),
@@ -116,7 +117,7 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 		},
 	})
 	return runs.New(runs.Config{
-		Writer: writer, Guard: guard, IDs: ids, Agents: catalogue, Leases: leases, Files: filebrokerclient.New(conns["filebroker"]),
+		Writer: writer, Guard: guard, IDs: ids, Agents: catalogue, Leases: leases, Files: filebrokerclient.New(conns["filebroker"]), Tools: tools,
 		Provider: provider, Environment: cfg.Environment, Owner: owner, Bounds: event.DefaultBounds(), Logger: rt.Logger,
 		Meter: rt.Telemetry.MeterProvider.Meter("cofferdam"), BeatEvery: cfg.BeatEvery, TakeOverAfter: cfg.TakeOverAfter, CancelGrace: cfg.CancelGrace, IdleAfter: cfg.IdleAfter,
 	})

@@ -151,12 +151,17 @@ func (f finder) snapshots(ctx context.Context, path string, byBinding map[string
 // belongs.
 func (f finder) logs(dir string) error { return f.tree(dir, nil) }
 
-func (f finder) tree(dir string, owner *conversation) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+func (f finder) tree(dir string, owner *conversation) (err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
-		raw, err := os.ReadFile(path)
+		raw, err := root.ReadFile(path)
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,8 @@ func TestBounds(t *testing.T) {
 		}},
 		{"interrupts", []any{map[string]any{"no_form_input": true, "no_tool_approval": true}}, []any{map[string]any{"form": true}}},
 		{"middleware", []any{[]any{map[string]any{"name": "redact", "options": map[string]any{"a": 1}}}}, []any{
-			[]any{map[string]any{"name": "Redact"}}, []any{map[string]any{"name": "redact", "options": map[string]any{"a": long(16 << 10)}}},
+			[]any{map[string]any{"name": "Redact"}},
+			[]any{map[string]any{"name": "redact", "options": map[string]any{"a": long(16 << 10)}}},
 			slices.Repeat([]any{map[string]any{"name": "redact"}}, 17),
 		}},
 		{"memory_scopes", []any{[]string{}, []string{"organization", "agent", "user"}}, []any{[]string{"everybody"}, []string{"user", "user"}}},

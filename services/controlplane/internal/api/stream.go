@@ -78,11 +78,12 @@ func (a *API) streamAGUI(w http.ResponseWriter, r *http.Request, caller runs.Cal
 // on, since what opens stands before what goes on.
 func (a *API) followAGUI(r *http.Request, caller runs.Caller, id string, out *sse, enc *agui.Encoder, o runs.FollowOptions, from uint64) error {
 	o.From, o.Idle, o.IdleEvery = 0, out.comment, a.cfg.IdleComment
+	ctx := r.Context()
 	s := aguiStream{out: out, enc: enc, from: from, joined: from == 0, revision: func() (uint64, error) {
-		status, err := a.cfg.Runs.Status(r.Context(), caller, id)
+		status, err := a.cfg.Runs.Status(ctx, caller, id)
 		return status.DurableRevision, err
 	}}
-	return a.cfg.Runs.Follow(r.Context(), caller, id, o, s.take)
+	return a.cfg.Runs.Follow(ctx, caller, id, o, s.take)
 }
 
 // aguiStream is one AG-UI stream from an event on.

@@ -17,6 +17,11 @@ type Files interface {
 	Uploads(ctx context.Context, env fence.Envelope, n uint32) ([]worker.Upload, error)
 }
 
+// Tools describes tools by id; those that cannot be had now are left out.
+type Tools interface {
+	ListTools(ctx context.Context, ids []string) (tools []worker.Tool, unavailable []string, err error)
+}
+
 // Leases gets workers for runs; *lease.Manager does.
 type Leases interface {
 	Acquire(ctx context.Context, req lease.Request) (lease.Held, error)

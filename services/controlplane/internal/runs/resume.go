@@ -75,6 +75,9 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 	if err != nil {
 		return Started{}, badDecision(err)
 	}
+	if err := s.checkEdits(ctx, asked.InterruptRequested, decision); err != nil {
+		return Started{}, err
+	}
 	r := &resumption{
 		conversationID: rec.Identity.ConversationID, interruptID: req.InterruptID, revision: req.Revision, body: asked.body, decision: decision,
 	}
@@ -235,8 +238,7 @@ func normalTools(in []event.ToolDecision) []event.ToolDecision {
 }
 
 func badDecision(err error) error {
-	var v *event.ViolationError
-	if errors.As(err, &v) {
+	if v, ok := errors.AsType[*event.ViolationError](err); ok {
 		return fault.Wrap(err, fault.InvalidRequest, "runs.Resume", fault.Detail(v.Field+": "+v.Reason))
 	}
 	return fault.From(err, "runs.Resume")

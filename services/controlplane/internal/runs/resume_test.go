@@ -11,6 +11,7 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
+	"cofferdam.dev/services/controlplane/internal/worker"
 )
 
 func asksApproval() event.InterruptRequested {
@@ -106,10 +107,12 @@ func TestAnInterruptIsAnswered(t *testing.T) {
 	if p, err := s.Runs.PendingInterrupt(t.Context(), runstest.Caller(), "demo", "c1"); err != nil || p != nil {
 		t.Errorf("still pending: %+v, %v", p, err)
 	}
-	again, err := s.Runs.Resume(t.Context(), runstest.Caller(), runs.ResumeRequest{RunID: first.RunID, InterruptID: "i1", Revision: 1,
+	again, err := s.Runs.Resume(t.Context(), runstest.Caller(), runs.ResumeRequest{
+		RunID: first.RunID, InterruptID: "i1", Revision: 1,
 		Decision: event.ResumeDecision{Tools: []event.ToolDecision{
 			{ToolCallID: "c2", Decision: event.DecisionReject}, {ToolCallID: "c1", Decision: event.DecisionEdit, Arguments: `{ "path" : "b" }`},
-		}}})
+		}},
+	})
 	if err != nil || again.New || again.RunID != second.RunID {
 		t.Errorf("the same decision again: %+v, %v", again, err)
 	}
@@ -196,8 +199,10 @@ func TestDecisionsThatCannotBe(t *testing.T) {
 		"an unknown run":    {func(r *runs.ResumeRequest) { r.RunID = "run_nobody" }, runstest.Caller(), fault.NotFound},
 		"another caller":    {func(*runs.ResumeRequest) {}, runs.Caller{Subject: "user-2", Organization: "default"}, fault.NotFound},
 		"too few decisions": {func(r *runs.ResumeRequest) { r.Decision = decide(event.DecisionApprove) }, runstest.Caller(), fault.InvalidRequest},
-		"an edit that was not offered": {func(r *runs.ResumeRequest) { r.Decision = decide(event.DecisionApprove, event.DecisionEdit) },
-			runstest.Caller(), fault.InvalidRequest},
+		"an edit that was not offered": {
+			func(r *runs.ResumeRequest) { r.Decision = decide(event.DecisionApprove, event.DecisionEdit) },
+			runstest.Caller(), fault.InvalidRequest,
+		},
 		"a form": {func(r *runs.ResumeRequest) { r.Decision = event.ResumeDecision{Form: `{}`} }, runstest.Caller(), fault.InvalidRequest},
 	} {
 		req := ok
@@ -268,5 +273,50 @@ func TestNothingWasAsked(t *testing.T) {
 	follow(t, s, r.RunID)
 	if _, err := resume(t, s, r.RunID, event.ResumeDecision{Dismiss: true}); !fault.Is(err, fault.InterruptNotFound) {
 		t.Errorf("%v", err)
+	}
+}
+
+// schemas describes fs.write, unless the broker is away.
+type schemas struct{ away bool }
+
+func (s schemas) ListTools(context.Context, []string) ([]worker.Tool, []string, error) {
+	if s.away {
+		return nil, nil, fault.New(fault.DependencyUnavailable, "test")
+	}
+	return []worker.Tool{{ID: "fs.write", InputSchema: []byte(`{"type":"object","properties":{"path":{"type":"string"}},"additionalProperties":false}`)}}, nil, nil
+}
+
+// An edit that the tool would not take is refused while it can still be
+// corrected: the question stays.
+func TestAnEditThatDoesNotFit(t *testing.T) {
+	edit := func(args event.Object) event.ResumeDecision {
+		d := decide(event.DecisionEdit, event.DecisionReject)
+		d.Tools[0].Arguments = args
+		return d
+	}
+	for name, tt := range map[string]struct {
+		tools schemas
+		d     event.ResumeDecision
+		want  fault.Code
+	}{
+		"another type":    {schemas{}, edit(`{"path":7}`), fault.ToolArgumentsInvalid},
+		"another field":   {schemas{}, edit(`{"file":"a"}`), fault.ToolArgumentsInvalid},
+		"what fits":       {schemas{}, edit(`{"path":"b"}`), ""},
+		"nobody can tell": {schemas{away: true}, edit(`{"path":7}`), ""}, // the worker will
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, asking, runstest.Options{Change: func(c *runs.Config) { c.Tools = tt.tools }})
+			first := start(t, s, "write")
+			follow(t, s, first.RunID)
+			r, err := resume(t, s, first.RunID, tt.d)
+			if fault.CodeOf(err) != tt.want && (tt.want != "" || err != nil) {
+				t.Fatalf("%v", err)
+			}
+			if tt.want == "" {
+				document(t, s, r.RunID)
+			} else if s.Record(t, first.BindingID).Interrupt == nil {
+				t.Error("the question is gone")
+			}
+		})
 	}
 }

@@ -36,6 +36,7 @@ type Config struct {
 	Agents   *agents.Catalogue
 	Leases   Leases
 	Files    Files
+	Tools    Tools
 	Provider sandbox.Provider
 	// Environment is part of every binding's identity, such as "production".
 	Environment string

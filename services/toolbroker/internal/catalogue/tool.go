@@ -15,7 +15,7 @@ import (
 	"cofferdam.dev/services/toolbroker/internal/call"
 	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 	"cofferdam.dev/services/toolbroker/internal/project"
-	"cofferdam.dev/services/toolbroker/internal/toolschema"
+	"cofferdam.dev/pkg/toolschema"
 )
 
 // Bounds of what a server says of a tool, in bytes.

@@ -9,7 +9,7 @@ import (
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/manifest"
 	"cofferdam.dev/services/worker/internal/middleware"
-	"cofferdam.dev/services/worker/internal/session/toolschema"
+	"cofferdam.dev/pkg/toolschema"
 )
 
 // undoTimeout bounds giving up what was built for a bind that failed.

@@ -17,36 +17,60 @@ const (
 // effects are those of a run, by a key that tells their kinds apart. What goes
 // through a facade is known by how its call went; of a tool that a harness has
 // itself, only its events tell.
-type effects map[string]effect
+type effects map[string]*fate
+
+// fate is what became of one effect. Several calls may be under way for it: they
+// have one key, under which it happens at most once.
+type fate struct {
+	settled  effect
+	underway int
+}
 
 // toolKey is of a call that only events tell of.
 func toolKey(callID string) string { return "tool:" + callID }
+
+func (e effects) of(key string) *fate {
+	f := e[key]
+	if f == nil {
+		f = &fate{}
+		e[key] = f
+	}
+	return f
+}
 
 // see takes what an event tells.
 func (e effects) see(d event.Data, brokered func(toolID string) bool) {
 	switch d := d.(type) {
 	case event.ToolStarted:
 		if !brokered(d.ToolName) {
-			e.begin(toolKey(d.ToolCallID))
+			e.suppose(toolKey(d.ToolCallID))
 		}
 	case event.ToolFinished:
-		if e[toolKey(d.ToolCallID)] == effectPossible {
-			e[toolKey(d.ToolCallID)] = effectKnown
+		if f := e[toolKey(d.ToolCallID)]; f != nil {
+			f.settled = effectKnown
 		}
 	}
 }
 
-// begin says that an effect may happen from now on.
-func (e effects) begin(key string) { e[key] = effectPossible }
+// suppose says that an effect may have happened, of which only an event can tell
+// more.
+func (e effects) suppose(key string) { e.of(key).settled = effectPossible }
 
-// end says how it went. A call that is repeated under its key may have had its
-// effect before, and a refusal says nothing of that.
-func (e effects) end(key string, before effect, err error) {
+// begin says that an effect may happen until its call has ended.
+func (e effects) begin(key string) { e.of(key).underway++ }
+
+// end says how a call went. A result is that of the effect, whatever other calls
+// under its key were told. A refusal says nothing of them: they may have had the
+// effect before, or have it still.
+func (e effects) end(key string, err error) {
+	f := e.of(key)
+	f.underway--
 	switch {
 	case err == nil:
-		e[key] = effectKnown
-	case refused(err):
-		e[key] = before
+		f.settled = effectKnown
+	case refused(err), f.settled == effectKnown:
+	default:
+		f.settled = effectPossible
 	}
 }
 
@@ -54,8 +78,11 @@ func (e effects) end(key string, before effect, err error) {
 // error may have happened all the same.
 func (e effects) status() event.SideEffectStatus {
 	most := effectNone
-	for _, one := range e {
-		most = max(most, one)
+	for _, f := range e {
+		most = max(most, f.settled)
+		if f.underway > 0 {
+			most = effectPossible
+		}
 	}
 	switch most {
 	case effectPossible:

@@ -156,26 +156,41 @@ func TestSideEffects(t *testing.T) {
 	}
 }
 
-// A call that is refused when it is repeated may have had its effect before.
+// A call that is refused when it is repeated may have had its effect before, and
+// one that is refused while another is under way says nothing of that.
 func TestSideEffectsOfARepeatedCall(t *testing.T) {
-	e := make(effects)
-	for _, step := range []struct {
-		err  error
-		want event.SideEffectStatus
-	}{
-		{fault.New(fault.ToolDenied, "test"), event.SideEffectsNone},
-		{context.Canceled, event.SideEffectsPossible},
-		{fault.New(fault.ToolDenied, "test"), event.SideEffectsPossible},
-		{nil, event.SideEffectsKnown},
-		{fault.New(fault.ToolDenied, "test"), event.SideEffectsKnown},
+	refusal, lost := fault.New(fault.ToolDenied, "test"), context.Canceled
+	const none, known, possible = event.SideEffectsNone, event.SideEffectsKnown, event.SideEffectsPossible
+	// step begins so many calls under one key, or ends one of them.
+	type step struct {
+		begin int
+		err   error
+		want  event.SideEffectStatus
+	}
+	for name, steps := range map[string][]step{
+		"one after the other": {
+			{1, nil, possible}, {0, refusal, none}, {1, nil, possible}, {0, lost, possible}, {1, nil, possible}, {0, refusal, possible},
+			{1, nil, possible}, {0, nil, known}, {1, nil, possible}, {0, refusal, known}, {1, nil, possible}, {0, lost, known},
+		},
+		"at once, both refused":        {{2, nil, possible}, {0, refusal, possible}, {0, refusal, none}},
+		"at once, refused and lost":    {{2, nil, possible}, {0, refusal, possible}, {0, lost, possible}},
+		"at once, lost and refused":    {{2, nil, possible}, {0, lost, possible}, {0, refusal, possible}},
+		"at once, answered and lost":   {{2, nil, possible}, {0, nil, possible}, {0, lost, known}},
+		"at once, lost and answered":   {{2, nil, possible}, {0, lost, possible}, {0, nil, known}},
+		"three, of which one is lost":  {{2, nil, possible}, {0, refusal, possible}, {1, nil, possible}, {0, lost, possible}, {0, refusal, possible}},
+		"three, of which all are late": {{3, nil, possible}, {0, refusal, possible}, {0, refusal, possible}, {0, refusal, none}},
 	} {
-		before := e["k"]
-		e.begin("k")
-		if got := e.status(); got != event.SideEffectsPossible {
-			t.Errorf("under way: %s", got)
-		}
-		if e.end("k", before, step.err); e.status() != step.want {
-			t.Errorf("after %v: %s, want %s", step.err, e.status(), step.want)
+		e := make(effects)
+		for n, s := range steps {
+			for range s.begin {
+				e.begin("k")
+			}
+			if s.begin == 0 {
+				e.end("k", s.err)
+			}
+			if got := e.status(); got != s.want {
+				t.Errorf("%s, step %d: %s, want %s", name, n, got, s.want)
+			}
 		}
 	}
 }

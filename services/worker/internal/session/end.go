@@ -80,17 +80,38 @@ func (r *Run) ending(err error) event.Data {
 		f = r.broken
 	case r.reason != "":
 		return cancelled(r.reason)
-	case errors.Is(r.ctx.Err(), context.DeadlineExceeded), f.Code() == fault.DeadlineExceeded:
+	case r.late(f.Code()):
 		return cancelled(event.CancelledByDeadline)
-	case f.Code() == fault.Cancelled:
-		// A facade knows already that the run was cancelled; its reason stands in
+	case r.head == headMoved:
+		// The commit was told that a cancel was decided first. Its reason stands in
 		// the committed record, and here only what it mostly is.
 		return cancelled(event.CancelledByClient)
+	case f.Code() == fault.Cancelled:
+		// Nobody has cancelled the run, so whoever says so was ended itself.
+		f = fault.Wrap(f, fault.DependencyUnavailable, "session.run")
 	}
 	r.cfg.Logger.Warn("run failed", "run_id", r.env.RunID, "code", string(f.Code()), "incident_id", f.Incident(), "error", f.Error())
 	return event.RunError{
 		Code: string(f.Code()), Message: f.Code().Message(), Retryable: f.Code().Retryable(),
 		RetryAfterSeconds: seconds(f.RetryAfter()), SideEffectStatus: effects,
+	}
+}
+
+// nearDeadline is how much earlier than here the run's deadline may come to a
+// peer, which ends then what it did for the run.
+const nearDeadline = 500 * time.Millisecond
+
+// late says that a run which ended with this code ended by its deadline.
+func (r *Run) late(code fault.Code) bool {
+	if errors.Is(r.ctx.Err(), context.DeadlineExceeded) {
+		return true
+	}
+	switch code { // of a peer that has ended, for whatever it was asked
+	case fault.DeadlineExceeded, fault.Cancelled, fault.CapabilityExpired, fault.DependencyUnavailable,
+		fault.ModelFailed, fault.ModelUnavailable, fault.ToolUnavailable, fault.ToolOutcomeUnknown:
+		return time.Until(r.env.Deadline) <= nearDeadline
+	default:
+		return false
 	}
 }
 

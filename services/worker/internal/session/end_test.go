@@ -120,6 +120,62 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
+// Whoever works for a run ends at its deadline, and may be a little early: that is
+// the deadline. Only then is it, and only where it ended for want of time.
+func TestErrorsNearTheDeadline(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		code  fault.Code
+		want  event.Type
+	}{
+		"a stream that breaks just before":  {runTime - nearDeadline, fault.ModelFailed, event.TypeRunCancelled},
+		"a peer whose clock is ahead":       {runTime - nearDeadline, fault.DeadlineExceeded, event.TypeRunCancelled},
+		"a peer that was ended":             {runTime - nearDeadline, fault.Cancelled, event.TypeRunCancelled},
+		"a capability that has expired":     {runTime - nearDeadline, fault.CapabilityExpired, event.TypeRunCancelled},
+		"a stream that breaks earlier":      {runTime - nearDeadline - 1, fault.ModelFailed, event.TypeRunError},
+		"a peer whose clock is far ahead":   {runTime - nearDeadline - 1, fault.DeadlineExceeded, event.TypeRunError},
+		"a lease that was taken over":       {runTime - 1, fault.StaleLease, event.TypeRunError},
+		"a commit that nobody is sure of":   {runTime - 1, fault.ThreadDurabilityUncertain, event.TypeRunError},
+		"whatever comes after the deadline": {runTime + 1, fault.Protocol, event.TypeRunCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := bound(t)
+				w.adapter.play(func(context.Context, harness.Turn, harness.Facades, harness.Emitter) (harness.Result, error) {
+					time.Sleep(c.after) //nolint:forbidigo // in a synctest bubble
+					return harness.Result{}, fault.New(c.code, "test")
+				})
+				got := ends(t, w.start(t, "run-1"))
+				if got.Type() != c.want {
+					t.Errorf("it ended by %#v", got)
+				}
+				if e, ok := got.(event.RunCancelled); ok && e.Reason != event.CancelledByDeadline {
+					t.Errorf("it ended by %#v", got)
+				}
+			})
+		})
+	}
+}
+
+// A cancel that was decided before the commit ends the run, whatever the harness
+// makes of that.
+func TestCancelDecidedFirst(t *testing.T) {
+	for name, after := range map[string]error{"and says so": nil, "and says something else": fault.New(fault.ModelFailed, "test")} {
+		t.Run(name, func(t *testing.T) {
+			w := bound(t)
+			w.connector.moves = true
+			w.adapter.play(func(ctx context.Context, _ harness.Turn, f harness.Facades, _ harness.Emitter) (harness.Result, error) {
+				err := f.Thread.Commit(ctx, harness.Codec{}, 0, nil)
+				if after != nil {
+					err = after
+				}
+				return harness.Result{}, err
+			})
+			wantEnd(t, ends(t, w.start(t, "run-1")), cancelled(event.CancelledByClient, event.SideEffectsNone))
+		})
+	}
+}
+
 // How a harness ends its run, and what the worker makes of it.
 func TestEnds(t *testing.T) {
 	started := event.ToolStarted{ToolCallID: "c", ToolName: "fs.read", Arguments: event.EmptyObject}
@@ -140,15 +196,15 @@ func TestEnds(t *testing.T) {
 		script script
 		want   event.Data
 	}{
-		"by a fault":                 {fails(fault.New(fault.ModelFailed, "test")), failure(fault.ModelFailed, event.SideEffectsNone)},
-		"by an error":                {fails(errors.New("secret text")), failure(fault.Internal, event.SideEffectsNone)},
-		"with time to wait":          {fails(fault.New(fault.RateLimited, "test", fault.RetryAfter(2500*time.Millisecond))), throttled},
-		"with a tool open":           {fails(fault.New(fault.ModelFailed, "test"), started), failure(fault.ModelFailed, event.SideEffectsPossible)},
-		"after a tool":               {fails(fault.New(fault.ModelFailed, "test"), started, finished), failure(fault.ModelFailed, event.SideEffectsKnown)},
-		"after a tool that failed":   {fails(fault.New(fault.ModelFailed, "test"), started, failed), failure(fault.ModelFailed, event.SideEffectsPossible)},
-		"a facade knows of a cancel": {fails(fault.New(fault.Cancelled, "test")), cancelled(event.CancelledByClient, event.SideEffectsNone)},
-		"a facade's clock is ahead":  {fails(fault.New(fault.DeadlineExceeded, "test")), cancelled(event.CancelledByDeadline, event.SideEffectsNone)},
-		"without a commit":           {fails(nil), failure(fault.Protocol, event.SideEffectsNone)},
+		"by a fault":               {fails(fault.New(fault.ModelFailed, "test")), failure(fault.ModelFailed, event.SideEffectsNone)},
+		"by an error":              {fails(errors.New("secret text")), failure(fault.Internal, event.SideEffectsNone)},
+		"with time to wait":        {fails(fault.New(fault.RateLimited, "test", fault.RetryAfter(2500*time.Millisecond))), throttled},
+		"with a tool open":         {fails(fault.New(fault.ModelFailed, "test"), started), failure(fault.ModelFailed, event.SideEffectsPossible)},
+		"after a tool":             {fails(fault.New(fault.ModelFailed, "test"), started, finished), failure(fault.ModelFailed, event.SideEffectsKnown)},
+		"after a tool that failed": {fails(fault.New(fault.ModelFailed, "test"), started, failed), failure(fault.ModelFailed, event.SideEffectsPossible)},
+		"a facade was cancelled":   {fails(fault.New(fault.Cancelled, "test")), failure(fault.DependencyUnavailable, event.SideEffectsNone)},
+		"a facade took too long":   {fails(fault.New(fault.DeadlineExceeded, "test")), failure(fault.DeadlineExceeded, event.SideEffectsNone)},
+		"without a commit":         {fails(nil), failure(fault.Protocol, event.SideEffectsNone)},
 		"by a panic": {func(context.Context, harness.Turn, harness.Facades, harness.Emitter) (harness.Result, error) {
 			panic("of the adapter")
 		}, failure(fault.Internal, event.SideEffectsNone)},

@@ -64,13 +64,12 @@ func call[T any](ctx context.Context, r *Run, do func(context.Context) (T, error
 func act[T any](ctx context.Context, r *Run, key string, do func(context.Context) (T, error)) (T, error) {
 	return call(ctx, r, func(ctx context.Context) (T, error) {
 		r.mu.Lock()
-		before := r.effects[key]
 		r.effects.begin(key)
 		r.mu.Unlock()
 		out, err := do(ctx)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.effects.end(key, before, err)
+		r.effects.end(key, err)
 		return out, err
 	})
 }

@@ -123,7 +123,7 @@ func (s *Session) checkArguments(d harness.Decision) error {
 		if !ok {
 			return fault.New(fault.ToolArgumentsInvalid, op, fault.Detail("decision.tools[].arguments: those of this tool cannot be edited"))
 		}
-		if err := schema.Check(t.Arguments); err != nil {
+		if err := schema.CheckText(t.Arguments); err != nil {
 			return fault.Wrap(err, fault.ToolArgumentsInvalid, op, fault.Detail("decision.tools[]."+err.Error()))
 		}
 	}

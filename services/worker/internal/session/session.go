@@ -13,7 +13,7 @@ import (
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/manifest"
 	"cofferdam.dev/services/worker/internal/middleware"
-	"cofferdam.dev/services/worker/internal/session/toolschema"
+	"cofferdam.dev/pkg/toolschema"
 )
 
 // healthTimeout bounds what ready asks.

@@ -102,7 +102,7 @@ func (s *Session) begin(ctx context.Context, t task, do work) (*Run, error) {
 	schemas := s.built.schemas
 	r.brokered = func(toolID string) bool { return schemas[toolID] != nil }
 	for _, id := range t.begun {
-		r.effects.begin(toolKey(id))
+		r.effects.suppose(toolKey(id))
 	}
 	facades, err := s.built.connector.Connect(t.env, tokens, r)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/strictjson"
-	"cofferdam.dev/services/toolbroker/internal/toolschema"
+	"cofferdam.dev/pkg/toolschema"
 )
 
 func compile(t *testing.T, raw string) *toolschema.Schema {
