@@ -103,6 +103,9 @@ func checkLicence(dir string) error {
 func classify(text string) ([]string, error) {
 	text = strings.ToLower(spaces.ReplaceAllString(text, " "))
 	text = strings.ReplaceAll(text, "license, version", "license version")
+	if name := offered(text); name != "" {
+		return []string{name}, nil
+	}
 	for _, title := range copyleft {
 		if strings.Contains(text, title) {
 			return nil, fmt.Errorf("it names the %s", title)
@@ -115,4 +118,24 @@ func classify(text string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// choice is an SPDX expression that offers several licences to choose from.
+var choice = regexp.MustCompile(`spdx-license-identifier: ([a-z0-9.+-]+(?: or [a-z0-9.+-]+)+)`)
+
+// offered names a permissive licence that a text, in lower case, offers as one of
+// several; "" where it offers no choice.
+func offered(text string) string {
+	m := choice.FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	for _, id := range strings.Split(m[1], " or ") {
+		for name := range permissive {
+			if strings.EqualFold(name, id) {
+				return name
+			}
+		}
+	}
+	return ""
 }
