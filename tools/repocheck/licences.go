@@ -132,7 +132,7 @@ func offered(text string) string {
 	}
 	for _, id := range strings.Split(m[1], " or ") {
 		for name := range permissive {
-			if strings.EqualFold(name, id) {
+			if name = strings.ToLower(name); id == name || strings.HasPrefix(id, name+"-") && strings.HasSuffix(id, "-clause") {
 				return name
 			}
 		}
