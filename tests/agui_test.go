@@ -150,7 +150,7 @@ func TestWhatTheRealClientHasInTheEnd(t *testing.T) {
 		"interrupt-approval": {[]string{
 			"reasoning: ", `assistant:  fs.read_text_file({"path":"c.txt"})`, "tool: c",
 			`assistant:  fs.read_text_file({})`, "tool: Error tool_unavailable: The tool's server does not answer. Try again.",
-			`assistant: May I? fs.read_text_file({"path":"a.txt"}) fs.read_text_file({})`,
+			`assistant: May I? fs.read_text_file({"path":"a.txt"}) fs.read_text_file({"path":"a.txt"})`,
 		}, "RUN_FINISHED interrupt"},
 	}
 	for name, turns := range read(t, slices.Collect(maps.Keys(cases))...) {
