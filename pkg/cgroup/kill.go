@@ -50,21 +50,20 @@ func killAll(ctx context.Context, dir string) error {
 var errBusy = errors.New("processes are left")
 
 // removeTree ends all processes of a group and of those in it, and removes them
-// all.
+// all. One that cannot be ended does not keep the others.
 func removeTree(ctx context.Context, dir string) error {
-	if err := killAll(ctx, dir); err != nil {
-		return err
-	}
+	errs := []error{killAll(ctx, dir)}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !gone(err) {
-		return fmt.Errorf("cgroup: %w", err)
+		errs = append(errs, fmt.Errorf("cgroup: %w", err))
 	}
 	for _, e := range entries {
 		if e.IsDir() {
-			if err := removeTree(ctx, filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
+			errs = append(errs, removeTree(ctx, filepath.Join(dir, e.Name())))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return again(ctx, func() error {
 		if err := unix.Rmdir(dir); err != nil && !gone(err) {

@@ -20,8 +20,10 @@ import (
 const (
 	// parentName is the group that has those of all managers in it.
 	parentName = "cofferdam"
-	// sweepTimeout bounds the removal of what a dead process left.
+	// sweepTimeout bounds the removal of what dead processes left, and leftTimeout that
+	// of what one of them did: a process that the kernel holds is not waited for.
 	sweepTimeout = 30 * time.Second
+	leftTimeout  = 5 * time.Second
 	dirMode      = 0o755
 )
 
@@ -50,6 +52,22 @@ func (m Missing) String() string {
 type Manager struct {
 	hierarchies []own
 	missing     []Missing
+	left        []Leftover
+}
+
+// Leftover is what a process that died has left and that could not be removed, such
+// as a group with a process that the kernel does not let go of. It counts for no
+// limit of a [Manager]. The next one that is opened tries again.
+type Leftover struct {
+	// Dir is its folder.
+	Dir string
+	// Err is why it is still there.
+	Err error
+}
+
+// String says what is left and what to do about it.
+func (l Leftover) String() string {
+	return fmt.Sprintf("cgroup %s is left by a process that died (%v): it is tried again at the next start; end what cgroup.procs in it names", l.Dir, l.Err)
 }
 
 // own is what a manager has of a hierarchy.
@@ -72,7 +90,8 @@ func Probe() ([]Missing, error) {
 
 // Open finds the machine's hierarchies, and ends and removes the groups of
 // managers whose process has died. ctx bounds that. A controller that cannot be
-// used is no error, but one that [Manager.Missing] names.
+// used is no error, but one that [Manager.Missing] names; and neither is what
+// cannot be removed, which [Manager.Leftovers] names.
 func Open(ctx context.Context) (*Manager, error) {
 	hierarchies, err := discover()
 	if err != nil {
@@ -90,10 +109,11 @@ func open(ctx context.Context, hierarchies []hierarchy) (*Manager, error) {
 		if len(h.controllers) == 0 {
 			continue
 		}
-		o, refused, err := h.take(ctx)
+		o, left, refused, err := h.take(ctx)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("cgroup: %s: %w", h.dir, err), m.Close())
 		}
+		m.left = append(m.left, left...)
 		maps.Copy(why, refused)
 		if len(o.controllers) > 0 {
 			m.hierarchies = append(m.hierarchies, o)
@@ -131,41 +151,56 @@ func (m *Manager) has(c Controller) bool {
 // Missing names the controllers that cannot be used here.
 func (m *Manager) Missing() []Missing { return slices.Clone(m.missing) }
 
+// Leftovers names what Open could not remove. Whoever opened the manager logs it.
+func (m *Manager) Leftovers() []Leftover { return slices.Clone(m.left) }
+
 // Close removes the manager's own folder. Groups that are left in it are an error,
 // and are removed by the next manager.
 func (m *Manager) Close() error {
 	var errs []error
 	for _, o := range m.hierarchies {
-		err := unix.Rmdir(o.dir)
-		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY) {
-			err = fmt.Errorf("cgroup: groups are left in %s: %w", o.dir, err)
-		}
-		errs = append(errs, err, o.lock.Close())
-		_ = unix.Rmdir(filepath.Dir(o.dir)) // unless another manager uses it
+		errs = append(errs, o.giveBack())
 	}
 	m.hierarchies = nil
 	return errors.Join(errs...)
 }
 
+// giveBack removes the manager's folder, and with it the last of them the parent.
+func (o *own) giveBack() error {
+	err := unix.Rmdir(o.dir)
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY) {
+		err = fmt.Errorf("cgroup: groups are left in %s: %w", o.dir, err)
+	}
+	err = errors.Join(err, o.lock.Close())
+	_ = unix.Rmdir(filepath.Dir(o.dir)) // unless another manager uses it
+	return err
+}
+
 // sweep ends and removes what managers left whose process has died. The kernel
 // gave their locks back.
-func (h hierarchy) sweep(ctx context.Context, parent string) error {
+func sweep(ctx context.Context, parent string) ([]Leftover, error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var errs []error
+	var left []Leftover
 	for _, e := range entries {
-		if e.IsDir() {
-			errs = append(errs, sweepOne(ctx, filepath.Join(parent, e.Name())))
+		if !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(parent, e.Name())
+		if err := sweepOne(ctx, dir); err != nil {
+			left = append(left, Leftover{dir, err})
 		}
 	}
-	return errors.Join(errs...)
+	return left, nil
 }
 
 func sweepOne(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
+	defer cancel()
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

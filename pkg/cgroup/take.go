@@ -17,19 +17,20 @@ import (
 )
 
 // take makes the manager's folder in a hierarchy and sees which controllers can be
-// used in it. What this machine does not allow is in refused.
-func (h hierarchy) take(ctx context.Context) (_ own, refused map[Controller]error, err error) {
+// used in it. What this machine does not allow is in refused, and what could not be
+// removed there in left.
+func (h hierarchy) take(ctx context.Context) (_ own, left []Leftover, refused map[Controller]error, err error) {
 	refused = map[Controller]error{}
-	none := func(err error) (own, map[Controller]error, error) {
+	none := func(err error) (own, []Leftover, map[Controller]error, error) {
 		for _, c := range h.controllers {
 			refused[c] = err
 		}
-		return own{}, refused, nil
+		return own{}, left, refused, nil
 	}
 	if h.unified {
 		h.controllers = h.enable(h.dir, refused)
 		if len(h.controllers) == 0 {
-			return own{}, refused, nil
+			return own{}, nil, refused, nil
 		}
 	}
 	parent := filepath.Join(h.dir, parentName)
@@ -40,8 +41,11 @@ func (h hierarchy) take(ctx context.Context) (_ own, refused map[Controller]erro
 	// While it is held nobody makes a folder, and takes one for abandoned that its
 	// manager is about to lock.
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if err := h.sweep(ctx, parent); err != nil {
-		return own{}, nil, fmt.Errorf("left by a process that died: %w", err)
+	if left, err = sweep(ctx, parent); err == nil {
+		err = ctx.Err() // who does not wait any longer did not see the end of it
+	}
+	if err != nil {
+		return own{}, nil, nil, fmt.Errorf("left by processes that died: %w", err)
 	}
 	o := own{hierarchy: h, dir: filepath.Join(parent, strings.ToLower(rand.Text()))}
 	if err := os.Mkdir(o.dir, dirMode); err != nil {
@@ -51,13 +55,29 @@ func (h hierarchy) take(ctx context.Context) (_ own, refused map[Controller]erro
 		h.enable(parent, refused)
 		o.controllers = h.enable(o.dir, refused)
 	}
-	if o.lock, err = os.Open(o.dir); err == nil {
-		err = unix.Flock(int(o.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err := o.hold(refused); err != nil {
+		return own{}, nil, nil, err
+	}
+	if len(o.controllers) == 0 { // all were refused
+		return own{}, left, refused, o.giveBack()
+	}
+	return o, left, refused, nil
+}
+
+// hold locks the manager's folder and sees what can be used in it. Where it fails
+// nothing of the folder is left.
+func (o *own) hold(refused map[Controller]error) (err error) {
+	if o.lock, err = os.Open(o.dir); err != nil {
+		return errors.Join(err, unix.Rmdir(o.dir))
+	}
+	err = unix.Flock(int(o.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		err = o.try(refused)
 	}
 	if err != nil {
-		return own{}, nil, err
+		return errors.Join(err, o.giveBack())
 	}
-	return o, refused, o.try(refused)
+	return nil
 }
 
 // lockParent makes the folder of all managers and locks it. One that its last
@@ -114,7 +134,7 @@ func (h hierarchy) enable(dir string, refused map[Controller]error) []Controller
 func (o *own) try(refused map[Controller]error) error {
 	dir := filepath.Join(o.dir, "try")
 	if err := os.Mkdir(dir, dirMode); err != nil {
-		return err
+		return fmt.Errorf("try: %w", err)
 	}
 	some := Limits{Memory: 64 << 20, PIDs: 64, CPUs: 1}
 	o.controllers = slices.DeleteFunc(slices.Clone(o.controllers), func(c Controller) bool {

@@ -3,6 +3,7 @@
 package isolation
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -101,7 +102,7 @@ func attr(without []Layer, firstID uint32, root bool) func(*syscall.SysProcAttr)
 			return
 		}
 		uid, gid := os.Geteuid(), os.Getegid()
-		if firstID != 0 {
+		if root {
 			uid, gid = int(firstID)+WorkerID, int(firstID)+WorkerID
 		}
 		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: WorkerID, HostID: uid, Size: 1}}
@@ -135,19 +136,20 @@ func nestedAttr(without []Layer) *syscall.SysProcAttr {
 	return a
 }
 
-// checkFirstID makes sure that the ids are ids, and none of them root's.
+// checkFirstID makes sure that the ids are ids, and none of them root's: a user namespace may hide its 0, and hides
+// nothing from the kernel.
 func checkFirstID(firstID uint32, root bool, without []Layer) error {
 	if firstID > math.MaxInt32-IDsPerSandbox {
 		return fmt.Errorf("isolation: first id %d: at most %d", firstID, math.MaxInt32-IDsPerSandbox)
 	}
-	if (firstID == 0 || !root) && !slices.Contains(without, UID) {
-		return fmt.Errorf("isolation: ids of its own take root and a first id: without them the layer %s has to be left out", UID)
+	if root && firstID == 0 {
+		return errors.New("isolation: root has to give a first id, or worker and agent would be root on the host")
 	}
-	if firstID != 0 && !root {
+	if !root && firstID != 0 {
 		return fmt.Errorf("isolation: first id %d takes root", firstID)
 	}
-	if firstID == 0 && root && slices.Contains(without, UserNamespace) {
-		return fmt.Errorf("isolation: without the layer %s root needs a first id, or the program would be root", UserNamespace)
+	if !root && !slices.Contains(without, UID) {
+		return fmt.Errorf("isolation: ids of its own take root: without it the layer %s has to be left out", UID)
 	}
 	return nil
 }

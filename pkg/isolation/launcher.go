@@ -33,8 +33,9 @@ type Launcher struct {
 type Launch struct {
 	Spec Spec
 	// FirstID is the first of [IDsPerSandbox] host ids, used as uids and as gids, that belong to this sandbox alone for
-	// as long as it lives and for as long as files of its are kept. Id n inside is FirstID+n on the host. It takes root
-	// to use it; zero means that every id is the caller's own, and the layer [UID] is then among Spec.Without.
+	// as long as it lives and for as long as files of its are kept. Id n inside is FirstID+n on the host. Root has to
+	// give one, whatever Spec.Without says: nothing inside is ever id 0 of the host. Nobody else can: it is zero then,
+	// every id is the caller's own, and the layer [UID] is among Spec.Without.
 	FirstID uint32
 	// Stdout and Stderr take the output of both worlds' programs, as in process.Spec.
 	Stdout, Stderr io.Writer

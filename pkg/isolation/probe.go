@@ -27,16 +27,13 @@ var remedies = map[Layer]string{
 }
 
 // Probe finds out which layers this machine does not allow this user, by starting sandboxes with a trivial program;
-// none is what production asks for. firstID is as in Launch. The error is that of a machine on which nothing can be
+// none is what production asks for. firstID is as in Launch, and is not used where the caller is not root. The error is that of a machine on which nothing can be
 // started at all.
 func (l *Launcher) Probe(ctx context.Context, firstID uint32) ([]Missing, error) {
 	p := &probe{launcher: l, firstID: firstID, root: os.Geteuid() == 0}
-	switch {
-	case !p.root:
+	if !p.root {
 		p.firstID = 0
 		p.miss(UID, errors.New("ids of their own can be given by root alone"))
-	case firstID == 0:
-		p.miss(UID, errors.New("there is no range of ids"))
 	}
 	for {
 		err := p.try(ctx, LayersOf(p.missing))

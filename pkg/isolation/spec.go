@@ -20,6 +20,7 @@ const (
 // Spec is all that a sandbox consists of. What it does not name is not there: the root is an empty, read-only tmpfs of
 // 1 MiB; /proc shows the sandbox's own processes, to each user its own; /dev has null, zero, full, random, urandom and
 // the links fd, stdin, stdout and stderr; loopback is up and is the only network; the standard input is the null device.
+// As JSON, with the nested world, it has at most 127 KiB.
 type Spec struct {
 	// Hostname inside, 1 to 64 characters of [a-z0-9.-].
 	Hostname string `json:"hostname"`
@@ -91,7 +92,8 @@ type File struct {
 }
 
 // Access is what Landlock lets through: absolute paths inside, each with all below it; a path that does not exist is an
-// error. The program itself, /proc and what /dev has anyway are let through without being named. Signals and abstract Unix sockets end at the world, where the kernel has that (Linux 6.12).
+// error. The program itself, /proc to be read, and what /dev has anyway are let through without being named. Signals and
+// abstract Unix sockets end at the world, where the kernel has that (Linux 6.12).
 type Access struct {
 	// ReadOnly may be read, listed and executed.
 	ReadOnly []string `json:"read_only,omitempty"`

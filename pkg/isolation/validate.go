@@ -1,9 +1,11 @@
 package isolation
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -15,12 +17,27 @@ const (
 	maxPaths     = 64
 	minOpenFiles = 16
 	maxExtra     = 32
-	// maxMessage bounds a whole Spec as JSON, in bytes: one datagram of the control socket.
+	// maxMessage bounds what is sent to a launcher, in bytes: one datagram of the control socket.
 	maxMessage = 128 << 10
+	// maxSpec bounds a whole Spec as JSON. What is sent along takes less than the difference.
+	maxSpec = maxMessage - 1<<10
 )
 
 // Validate reports everything that is wrong with the Spec. It does not look at the host.
-func (s *Spec) Validate() error { return s.validate(Outer) }
+func (s *Spec) Validate() error {
+	if err := s.validate(Outer); err != nil {
+		return err
+	}
+	// Both worlds go to the outer launcher in one message.
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxSpec {
+		return fmt.Errorf("%d bytes as JSON, files and arguments of both worlds among them: at most %d", len(b), maxSpec)
+	}
+	return nil
+}
 
 func (s *Spec) validate(w World) error {
 	errs := []error{s.Program.validate()}
@@ -52,9 +69,9 @@ func (s *Spec) validate(w World) error {
 	if n := s.Limits.OpenFiles; n != 0 && n < minOpenFiles {
 		fail("limits: at least %d open files", minOpenFiles)
 	}
-	for _, l := range s.Without {
-		if !l.known() {
-			fail("without: %q is not a layer", l)
+	for i, l := range s.Without {
+		if !l.known() || slices.Contains(s.Without[:i], l) {
+			fail("without: %q is not a layer, or stands there twice", l)
 		}
 	}
 	switch {

@@ -3,8 +3,14 @@
 package isolation_test
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/isolation"
 )
@@ -38,6 +44,12 @@ func TestValidate(t *testing.T) {
 		"outer takes from outer": func(s *isolation.Spec) { s.Mounts[0].FromOuter = true },
 		"setuid file":            func(s *isolation.Spec) { s.Files = []isolation.File{{Path: "/x", Mode: 0o4755}} },
 		"big file":               func(s *isolation.Spec) { s.Files = []isolation.File{{Path: "/x", Content: strings.Repeat("x", 1<<20)}} },
+		"files together":         func(s *isolation.Spec) { s.Files = files(16) },
+		"files of the nested":    func(s *isolation.Spec) { s.Nested.Files = files(16) },
+		"files of both":          func(s *isolation.Spec) { s.Files, s.Nested.Files = files(4), files(4) },
+		"escapes":                func(s *isolation.Spec) { s.Files = files(3); s.Files[1].Content = strings.Repeat("\x01", 16<<10) },
+		"arguments":              func(s *isolation.Spec) { s.Program.Args = []string{strings.Repeat("hunter2", 20<<10)} },
+		"layers again and again": func(s *isolation.Spec) { s.Without = slices.Repeat([]isolation.Layer{isolation.UID}, 100) },
 		"relative access":        func(s *isolation.Spec) { s.Access.ReadWrite = []string{"tmp"} },
 		"many mounts":            func(s *isolation.Spec) { s.Mounts = make([]isolation.Mount, 65) },
 		"few open files":         func(s *isolation.Spec) { s.Limits.OpenFiles = 3 },
@@ -59,19 +71,92 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Root never lends its own id, and nobody else can give others away.
+// files are as large as files may be.
+func files(n int) []isolation.File {
+	out := make([]isolation.File, n)
+	for i := range out {
+		out[i] = isolation.File{Path: fmt.Sprintf("/etc/%d", i), Content: strings.Repeat("x", 16<<10), Mode: 0o444}
+	}
+	return out
+}
+
+// What Validate lets through can be sent to the launchers, at the very bound.
+func TestTheLargestSpecStarts(t *testing.T) {
+	needs(t, isolation.Layers()...)
+	spec := nested("wait")
+	spec.Program.Args = []string{"euid", "any"}
+	spec.Nested.Files = files(7)
+	spec.Files = files(1)
+	rest := &spec.Files[0].Content
+	for spec.Validate() != nil {
+		*rest = (*rest)[1:]
+	}
+	if b, err := json.Marshal(spec); err != nil || len(b) < 125<<10 || len(*rest) == 16<<10 {
+		t.Fatalf("%d bytes, %d in the last file, %v", len(b), len(*rest), err)
+	}
+	if reached, detail := attempt(t, spec); !reached {
+		t.Errorf("refused: %s", detail)
+	}
+}
+
+// Root never lends its own id, whatever is left out, and nobody else can give others away.
 func TestFirstID(t *testing.T) {
 	l := launcher(t)
-	root := outer("wait")
-	root.Without = []isolation.Layer{isolation.UserNamespace, isolation.UID}
-	for name, launch := range map[string]isolation.Launch{
-		"none":                   {Spec: outer("wait")},
-		"root without namespace": {Spec: root},
-		"beyond":                 {Spec: outer("wait"), FirstID: 1<<31 - 4},
+	root := os.Geteuid() == 0
+	for name, tc := range map[string]struct {
+		without []isolation.Layer
+		firstID uint32
+		refused bool
+	}{
+		"none":                           {nil, 0, true},
+		"none, all one":                  {[]isolation.Layer{isolation.UID}, 0, root},
+		"none, without namespace":        {[]isolation.Layer{isolation.UserNamespace}, 0, true},
+		"none, all one without anything": {[]isolation.Layer{isolation.UserNamespace, isolation.UID}, 0, root},
+		"beyond":                         {nil, 1<<31 - 4, true},
+		"given":                          {nil, 1 << 30, !root},
 	} {
-		if p, err := l.Start(t.Context(), launch); err == nil {
+		launch := isolation.Launch{Spec: outer("euid", "any"), FirstID: tc.firstID, Timeout: time.Millisecond}
+		launch.Spec.Without = tc.without
+		p, err := l.Start(t.Context(), launch)
+		if err == nil {
 			_ = p.Stop(0)
-			t.Errorf("%s: started", name)
+		}
+		// What is not refused is tried, and hardly done in a millisecond.
+		if _, tried := errors.AsType[*isolation.SetupError](err); (err != nil && !tried) != tc.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if root {
+		if missing, err := l.Probe(t.Context(), 0); err == nil {
+			t.Errorf("a probe with the host's root: missing %v", missing)
+		}
+	}
+}
+
+// No id of the host that something inside has is root's.
+func TestNobodyInsideIsRoot(t *testing.T) {
+	needs(t, isolation.Layers()...)
+	for name, without := range map[string][]isolation.Layer{
+		"all layers": nil, "all one": {isolation.UID}, "without namespace": {isolation.UserNamespace, isolation.UID},
+	} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := outer("wait")
+		spec.Without = without
+		p, err := launcher(t).Start(t.Context(), isolation.Launch{Spec: spec, FirstID: nextID(), Stdout: w})
+		if err := errors.Join(err, r.Close(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+		if err := errors.Join(err, p.Stop(0)); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(status)) {
+			if ids, ok := strings.CutPrefix(line, "Uid:"); ok && slices.Contains(strings.Fields(ids), "0") {
+				t.Errorf("%s: its ids on the host are %s", name, ids)
+			}
 		}
 	}
 }

@@ -30,6 +30,9 @@ type Config struct {
 	// Guard of the fence; may be nil where no policy has a fence.
 	Guard     *fence.Guard
 	Telemetry *telemetry.Telemetry
+	// Validator of messages; nil makes one. It compiles the rules of a message when
+	// it sees the first one, so servers of one process may share it.
+	Validator protovalidate.Validator
 }
 
 // Server serves Connect procedures and plain HTTP routes behind one door.
@@ -54,8 +57,10 @@ func NewServer(cfg Config, policies map[string]Policy) *Server {
 		s.err = errors.Join(s.err, s.checkPolicy(name, p))
 	}
 	var err error
-	s.validate, err = protovalidate.New()
-	s.err = errors.Join(s.err, err)
+	if s.validate = cfg.Validator; s.validate == nil {
+		s.validate, err = protovalidate.New()
+		s.err = errors.Join(s.err, err)
+	}
 	tracing, err := otelconnect.NewServerInterceptor(
 		otelconnect.WithTracerProvider(cfg.Telemetry.TracerProvider), otelconnect.WithMeterProvider(cfg.Telemetry.MeterProvider),
 		otelconnect.WithPropagator(cfg.Telemetry.Propagator), otelconnect.WithTrustRemote())

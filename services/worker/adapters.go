@@ -68,7 +68,7 @@ func hostedAdapter(cfg *Config, preset io.Reader, world hosted.World, logger *sl
 	if err != nil {
 		return nil, err
 	}
-	return stdio.New(stdio.Config{World: world, Preset: p, Endpoint: modelEndpoint{logger}, Logger: logger})
+	return stdio.New(stdio.Config{World: world, Preset: p, Workspace: cfg.Workspace, Endpoint: modelEndpoint{logger}, Logger: logger})
 }
 
 // modelEndpoint lets a program reach the model on the loopback of its world.

@@ -1,9 +1,17 @@
 package agents
 
 import (
+	"database/sql"
+	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
 )
+
+// mostState bounds the thread state of a conversation of two short turns, in bytes.
+const mostState = 512 << 10
 
 // A tool of the ToolBroker is called once, its events carry the id of the tool and
 // the broker's answer, and the model reads it. All of that is known to another
@@ -23,6 +31,11 @@ func TestABrokeredCallIsRememberedByAnotherWorker(t *testing.T) {
 		if !strings.Contains(first.text(t), line) {
 			t.Errorf("the result did not come to the model: %q", first.text(t))
 		}
+		size := w.state(t, first.BindingID)
+		t.Logf("the thread state of %s has %d bytes", a.name, size)
+		if size == 0 || size > mostState {
+			t.Errorf("the thread state has %d bytes, want 1 to %d", size, mostState)
+		}
 		before := c.binding(t, first.BindingID)
 		c.kill(t, first.BindingID)
 
@@ -38,4 +51,38 @@ func TestABrokeredCallIsRememberedByAnotherWorker(t *testing.T) {
 			t.Errorf("the same sandbox, or another conversation: %+v, then %+v", before, after)
 		}
 	})
+}
+
+// state is the size of the newest committed thread state of a binding, in bytes.
+func (w *world) state(t *testing.T, bindingID string) (size int) {
+	t.Helper()
+	stores, err := filepath.Glob(filepath.Join(w.Data, "state", "*.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stores {
+		n, err := stateIn(t, path, bindingID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size = max(size, n)
+	}
+	return size
+}
+
+// stateIn reads a store; one without thread states has 0 bytes of them.
+func stateIn(t *testing.T, path, bindingID string) (size int, err error) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var there int
+	err = db.QueryRowContext(t.Context(), `SELECT count(*) FROM sqlite_master WHERE name = 'thread_snapshots'`).Scan(&there)
+	if err != nil || there == 0 {
+		return 0, err
+	}
+	err = db.QueryRowContext(t.Context(), `SELECT coalesce(max(length(payload)), 0) FROM thread_snapshots WHERE binding_id = ?`, bindingID).Scan(&size)
+	return size, err
 }

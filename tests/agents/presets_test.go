@@ -14,6 +14,9 @@ const (
 	presets = "../../deploy/presets"
 	// careful follows the name of an agent whose tool calls all need an approval.
 	careful = "-careful"
+	// startupMS is how long an agent has until it has a session, in milliseconds:
+	// tests run on machines that do something else too.
+	startupMS = 120_000
 )
 
 // configure writes what a stack with all agents is started with.
@@ -66,7 +69,8 @@ type preset struct {
 	packages, wire string
 }
 
-// preset changes nothing of what is shipped but where programs are found.
+// preset changes nothing of what is shipped but where programs are found, and how
+// long they may take to start.
 func (a agent) preset() (p preset, err error) {
 	raw, err := os.ReadFile(filepath.Join(presets, a.name+".json"))
 	if err != nil {
@@ -93,6 +97,7 @@ func (a agent) preset() (p preset, err error) {
 		return p, err
 	}
 	p.doc["command"] = program
+	p.doc["startup_ms"] = startupMS
 	env["PATH"] = bin + ":/usr/local/bin:/usr/bin:/bin" // node is there, for programs that are scripts of it
 	return p, nil
 }
@@ -113,7 +118,7 @@ func (a agent) entry(p preset, suffix string) map[string]any {
 		"agent_id": a.name + suffix, "name": a.name, "organization": "default", "harness": "acp", "adapter_version": "1.0.0",
 		"model_alias": "demo", "model": map[string]any{"wire": p.wire}, "tools": []string{toolRead},
 		"prompt": "You help people.", "profile": a.name,
-		"limits": map[string]any{"max_model_calls": 64, "run_timeout_seconds": 120},
+		"limits": map[string]any{"max_model_calls": 64, "run_timeout_seconds": 150},
 	}
 	if suffix == careful {
 		e["approve_tools"] = []string{"fs.*"}

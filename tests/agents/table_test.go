@@ -36,8 +36,8 @@ func theAgents() []agent {
 		{name: "opencode", program: "opencode-linux-x64-baseline/bin/opencode", memoryMiB: 1536, asks: true},
 		{name: "claude", memoryMiB: 1024, asks: true},
 		{name: "pi", memoryMiB: 768, shellName: "execute"},
-		{name: "codex", memoryMiB: 1024, hard: true, shellName: "exec_command"},
-		{name: "gemini", memoryMiB: 1280, hard: true, asks: true, shellName: "run_shell_command"},
+		{name: "codex", memoryMiB: 1024, hard: true, shellName: "execute"},
+		{name: "gemini", memoryMiB: 1280, hard: true, asks: true, shellName: "execute"},
 	}
 }
 

@@ -75,7 +75,7 @@ func listenAll(ctx context.Context, folder string) (all []*forbidden, err error)
 			return nil, fmt.Errorf("%s: %w", f.what, err)
 		}
 	}
-	return all, os.Chmod(filepath.Join(folder, "engine.sock"), 0o666) //nolint:gosec // what is shown is that a mode is not needed
+	return all, os.Chmod(filepath.Join(folder, "engine.sock"), 0o666)
 }
 
 func closeAll(all []*forbidden) {

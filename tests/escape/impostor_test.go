@@ -2,7 +2,248 @@ package escape
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
+	capabilityv1 "cofferdam.dev/pkg/gen/harness/capability/v1"
+	"cofferdam.dev/pkg/gen/harness/capability/v1/capabilityv1connect"
+	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
+	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
+	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
+	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
+	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
+	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
+	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
+	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/telemetry"
 )
 
-func impostor(context.Context, io.Reader, io.Writer) error { return nil }
+// An impostor is a process of its own that becomes the user of a sandbox's worker
+// and has the worker's sockets: whatever a worker can do that was wholly taken over,
+// it can. It is started with the sockets of pretence as descriptors, from the third
+// on.
+
+// pretence is what an impostor is told.
+type pretence struct {
+	// User on the host, and the identity that goes with it.
+	User int    `json:"user"`
+	ID   string `json:"id"`
+	// Sockets by name, in the order of the descriptors; the first is the Workload
+	// API's.
+	Sockets []string `json:"sockets"`
+	Calls   []call   `json:"calls"`
+}
+
+// call is one that the impostor makes.
+type call struct {
+	// What is one of its calls.
+	What  string `json:"what"`
+	Token string `json:"token"`
+	// Envelope is of the run that is named.
+	Envelope fence.Envelope `json:"envelope"`
+}
+
+// What an impostor says where it got what it asked for, and where it has no identity.
+const (
+	granted    = "granted"
+	noIdentity = "no identity"
+)
+
+const (
+	identityTimeout = 2 * time.Second
+	callTimeout     = 10 * time.Second
+)
+
+// impostor plays a pretence and says what came of each call: granted, or the code
+// of the refusal.
+func impostor(ctx context.Context, in io.Reader, out io.Writer) error {
+	var p pretence
+	if err := json.NewDecoder(in).Decode(&p); err != nil {
+		return err
+	}
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(p.User), syscall.Setuid(p.User)); err != nil {
+		return err
+	}
+	id, err := spiffeid.FromString(p.ID)
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, identityTimeout)
+	defer cancel()
+	source, err := identity.Open(wait, identity.Config{WorkloadAPI: descriptor(0), ID: id}, nil)
+	if err != nil {
+		return json.NewEncoder(out).Encode([]string{noIdentity})
+	}
+	defer func() { _ = source.Close() }() // the process ends
+	tel, err := telemetry.New(ctx, telemetry.Config{Service: "impostor"})
+	if err != nil {
+		return err
+	}
+	m := mask{source: source, telemetry: tel, domain: id.TrustDomain(), sockets: p.Sockets}
+	var said []string
+	for _, c := range p.Calls {
+		said = append(said, m.play(ctx, c))
+	}
+	return json.NewEncoder(out).Encode(said)
+}
+
+// descriptor is the address of a socket that was inherited.
+func descriptor(n int) string { return fmt.Sprintf("unix:///proc/self/fd/%d", 3+n) }
+
+// mask is what an impostor speaks with.
+type mask struct {
+	source    identity.Source
+	telemetry *telemetry.Telemetry
+	domain    spiffeid.TrustDomain
+	sockets   []string
+}
+
+func (m mask) play(ctx context.Context, c call) string {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if c.Token != "" {
+		ctx = rpc.WithToken(ctx, c.Token)
+	}
+	c.Envelope.Deadline = time.Now().Add(callTimeout)
+	err := m.call(ctx, c)
+	switch code := fault.CodeOf(err); {
+	case err == nil, code == fault.NotFound: // it was let in, and told that there is nothing
+		return granted
+	case code == "":
+		return err.Error()
+	default:
+		return string(code)
+	}
+}
+
+func (m mask) call(ctx context.Context, c call) error {
+	if c.What == "model" {
+		return m.model(ctx, c)
+	}
+	service, _, _ := strings.Cut(c.What, " ")
+	conn, err := m.endpoint(service).Dial(m.source, m.telemetry)
+	if err != nil {
+		return err
+	}
+	env := c.Envelope.Proto()
+	switch c.What {
+	case "statefacade load":
+		_, err = threadstatev1connect.NewThreadStateServiceClient(conn).LoadHead(ctx, &threadstatev1.LoadHeadRequest{Envelope: env, Codec: codec()})
+	case "statefacade write":
+		_, err = threadstatev1connect.NewThreadStateServiceClient(conn).WriteSnapshot(ctx, &threadstatev1.WriteSnapshotRequest{
+			Envelope: env, Codec: codec(), Payload: []byte("x"), Sha256: sumOfX(),
+		})
+	case "statefacade remember":
+		_, err = memoryv1connect.NewMemoryServiceClient(conn).Get(ctx, &memoryv1.GetRequest{Envelope: env, Scope: memoryv1.Scope_SCOPE_USER, Key: "secret"})
+	case "toolbroker call":
+		_, err = toolbrokerv1connect.NewToolBrokerServiceClient(conn).CallTool(ctx, &toolbrokerv1.CallToolRequest{
+			Envelope: env, ToolId: "fs.list_directory", ToolCallId: c.Envelope.IdempotencyKey, Arguments: []byte(`{"path":"."}`),
+		})
+	case "filebroker download":
+		err = download(ctx, conn, &filebrokerv1.DownloadRequest{Envelope: env, Handle: "handle"})
+	case "capability mint":
+		_, err = capabilityv1connect.NewCapabilityServiceClient(conn).Mint(ctx, &capabilityv1.MintRequest{Envelope: env})
+	case "worker ready":
+		_, err = workerv1connect.NewWorkerServiceClient(conn).Ready(ctx, &workerv1.ReadyRequest{})
+	default:
+		err = fmt.Errorf("there is no call %q", c.What)
+	}
+	return err
+}
+
+// endpoint of a service, or of the other worker, whose identity is not looked at:
+// it is the one who has to refuse.
+func (m mask) endpoint(service string) rpc.Endpoint {
+	for n, name := range m.sockets {
+		if kind, uid, of := strings.Cut(name, "/"); kind == service && of {
+			return rpc.Endpoint{Address: descriptor(n), ID: identity.Sandbox(m.domain, uid)}
+		} else if kind == service {
+			return rpc.Endpoint{Address: descriptor(n), ID: identity.Service(m.domain, service)}
+		}
+	}
+	return rpc.Endpoint{}
+}
+
+func codec() *threadstatev1.Codec {
+	return &threadstatev1.Codec{Name: "cofferdam.scripted", Version: 1}
+}
+
+func download(ctx context.Context, conn *connect.Client, req *filebrokerv1.DownloadRequest) error {
+	s, err := filebrokerv1connect.NewFileBrokerServiceClient(conn).Download(ctx, req)
+	if err != nil {
+		return err
+	}
+	for err == nil {
+		_, err = s.Receive()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// model asks the model proxy, which speaks plain HTTP behind the same door.
+func (m mask) model(ctx context.Context, c call) error {
+	ep := m.endpoint("modelproxy")
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ep.BaseURL()+"/v1/chat/completions",
+		strings.NewReader(`{"model":"demo","messages":[{"role":"user","content":"hello"}]}`))
+	if err != nil {
+		return err
+	}
+	header, err := rpc.EncodeEnvelope(c.Envelope)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(rpc.EnvelopeHeader, header)
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	res, err := ep.HTTPClient(m.source).Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }() // it was read
+	raw, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil || res.StatusCode == http.StatusOK {
+		return err
+	}
+	var doc struct {
+		Error struct {
+			Code fault.Code `json:"code"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil || !doc.Error.Code.Known() {
+		return fmt.Errorf("status %d: %.200q", res.StatusCode, raw)
+	}
+	return fault.New(doc.Error.Code, "impostor.model")
+}
+
+var errNoSocket = errors.New("no such socket")
+
+// pathOnly opens a socket without connecting, so that it can be connected to by
+// who cannot go its way.
+func pathOnly(path string) (*os.File, error) {
+	const pathFlag = 0x200000 // O_PATH, which package syscall does not have
+	fd, err := syscall.Open(path, pathFlag|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", errNoSocket, path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}

@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -28,14 +29,14 @@ func loopback(on ...netip.Addr) error {
 	defer func() { _ = syscall.Close(fd) }()
 	up := interfaceRequest{}
 	copy(up.name[:], "lo")
-	*(*uint16)(unsafe.Pointer(&up.value)) = syscall.IFF_UP | syscall.IFF_RUNNING
+	binary.NativeEndian.PutUint16(up.value[:], syscall.IFF_UP|syscall.IFF_RUNNING)
 	if err := ioctl(fd, setFlags, &up); err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
 	for i, address := range on {
 		r := interfaceRequest{}
 		copy(r.name[:], fmt.Sprintf("lo:%d", i+1))
-		*(*uint16)(unsafe.Pointer(&r.value)) = syscall.AF_INET
+		binary.NativeEndian.PutUint16(r.value[:], syscall.AF_INET)
 		ip := address.As4()
 		copy(r.value[4:], ip[:]) // behind family and port
 		if err := ioctl(fd, setAddress, &r); err != nil {

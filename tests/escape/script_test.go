@@ -21,7 +21,7 @@ func TestAWorkerReachesNothing(t *testing.T) {
 	v := w.victim(t)
 	c := w.talk(script)
 	c.tell(t, plays(t, step{"do": "text", "text": "here"}))
-	probes := slices.Concat(w.probesOfFiles(v), w.probesOfProcesses(v), w.probesOfNetwork(t))
+	probes := slices.Concat(w.probesOfFiles(t, v), w.probesOfProcesses(v), w.probesOfNetwork(t))
 
 	before := w.arrivals(t)
 	var steps []step
@@ -51,8 +51,14 @@ func probing(what, target string, refused ...string) probe {
 	return probe{step{"do": "probe", "what": what, "target": target}, refused}
 }
 
-func (w *world) probesOfFiles(v *victim) []probe {
+func (w *world) probesOfFiles(t *testing.T, v *victim) []probe {
+	t.Helper()
+	b, err := w.operator.Binding(t.Context(), v.run.BindingID)
+	if err != nil || b.Sandbox == nil {
+		t.Fatalf("%+v, %v", b, err)
+	}
 	return []probe{
+		probing("connect", "unix:"+socketOf(w.Data, b.Sandbox.InstanceUID), "ENOENT"), // where the victim's worker listens
 		probing("read", v.root("workspace", "canary"), "ENOENT"),
 		probing("list", v.root(), "ENOENT"),
 		probing("read", filepath.Join(w.folder, "agents.json"), "ENOENT"),

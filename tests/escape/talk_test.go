@@ -82,6 +82,20 @@ func (c *talk) end(t *testing.T, s apiclient.Started) turn {
 	return r
 }
 
+// terminal waits for the end of a run and gives it, without the rest of its log.
+func (c *talk) terminal(t *testing.T, s apiclient.Started) (end apiclient.Event) {
+	t.Helper()
+	until(t, "end of "+s.RunID, func(ctx context.Context) (bool, error) {
+		run, err := c.w.user.Run(ctx, s.RunID)
+		if err != nil || run.Terminal == nil {
+			return false, err
+		}
+		end = *run.Terminal
+		return true, nil
+	})
+	return end
+}
+
 // last is the terminal.
 func (r turn) last() apiclient.Event { return r.events[len(r.events)-1] }
 

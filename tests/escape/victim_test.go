@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cofferdam.dev/pkg/isolation"
 	"cofferdam.dev/tests/internal/apiclient"
 	"cofferdam.dev/tests/internal/procs"
 )
@@ -35,9 +36,7 @@ func (w *world) victim(t *testing.T) *victim {
 	v.run = v.begin(t, ">>say "+v.canary+"\n>>sleep 60000")
 	v.sees(t, v.run, "text.delta")
 	v.worker = v.talk.worker(t, v.run.BindingID)
-	if err := plant(v.worker, v.canary); err != nil {
-		t.Fatalf("canary: %v", err)
-	}
+	plant(t, v.worker, isolation.WorkerID, "canary", v.canary)
 	if found, err := procs.Holds(v.worker.PID, v.canary); err != nil || len(found) == 0 {
 		t.Fatalf("the memory of the victim lacks its canary, so that nothing can be shown: %v", err)
 	}
@@ -49,32 +48,35 @@ func (w *world) victim(t *testing.T) *victim {
 	return v
 }
 
-// plant writes the file canary, that anybody may read, into the workspace of a
-// worker. Only a user of the sandbox can make files there, so it does so as one.
-func plant(worker procs.Process, canary string) error {
+// plant writes a file, that anybody may read, into the workspace of a worker. Only
+// a user of the sandbox, here by its id in there, can make files in it.
+func plant(t *testing.T, worker procs.Process, id int, name, content string) {
+	t.Helper()
 	user, err := userOf(worker)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
 	folder, err := os.Open(insideOf(worker, "workspace"))
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
 	defer func() { _ = folder.Close() }()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
 		for _, call := range []uintptr{syscall.SYS_SETFSGID, syscall.SYS_SETFSUID} {
-			_, _, _ = syscall.RawSyscall(call, uintptr(user), 0, 0) // it tells of no error
+			_, _, _ = syscall.RawSyscall(call, uintptr(user-isolation.WorkerID+id), 0, 0) // it tells of no error
 		}
-		fd, err := syscall.Openat(int(folder.Fd()), "canary", syscall.O_CREAT|syscall.O_EXCL|syscall.O_WRONLY|syscall.O_CLOEXEC, 0o666)
+		fd, err := syscall.Openat(int(folder.Fd()), name, syscall.O_CREAT|syscall.O_EXCL|syscall.O_WRONLY|syscall.O_CLOEXEC, 0o666)
 		if err == nil {
-			_, err = syscall.Write(fd, []byte(canary))
+			_, err = syscall.Write(fd, []byte(content))
 			err = errors.Join(err, syscall.Close(fd))
 		}
 		done <- err
 	}()
-	return <-done
+	if err := <-done; err != nil {
+		t.Fatalf("%s of %s: %v", name, worker, err)
+	}
 }
 
 // userOf is the user on the host that a process is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,8 +105,10 @@ func open(command string) (_ *world, err error) {
 	return w, err
 }
 
-func (w *world) write(name string, make func() (any, error)) (string, error) {
-	doc, err := make()
+// write writes what a stack is configured with. Anybody may read it: a preset is read
+// by the user of a sandbox.
+func (w *world) write(name string, content func() (any, error)) (string, error) {
+	doc, err := content()
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +117,7 @@ func (w *world) write(name string, make func() (any, error)) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(w.folder, name+".json")
-	return path, os.WriteFile(path, raw, 0o644) //nolint:gosec // the preset is read by the user of a sandbox
+	return path, os.WriteFile(path, raw, 0o644)
 }
 
 func agents() (any, error) {
@@ -123,18 +126,16 @@ func agents() (any, error) {
 			"agent_id": id, "version": 1, "name": id, "organization": "local", "harness": harness, "adapter_version": version,
 			"model_alias": "demo", "profile": id,
 		}
-		for name, value := range more {
-			a[name] = value
-		}
+		maps.Copy(a, more)
 		return a
 	}
-	hostile := map[string]any{"harness_options": map[string]any{"hostile": true}}
+	hostile, tools := map[string]any{"hostile": true}, []string{"fs.*"}
 	short := map[string]any{"run_timeout_seconds": runSeconds}
 	return map[string]any{"agents": []any{
-		agent(honest, "native", "1.1.0", map[string]any{"tools": []string{"fs.*"}}),
-		agent(script, "scripted", "1.0.0", map[string]any{"harness_options": hostile["harness_options"], "tools": []string{"fs.*"}}),
-		agent(hasty, "scripted", "1.0.0", hostile),
-		agent(brief, "scripted", "1.0.0", map[string]any{"harness_options": hostile["harness_options"], "limits": short}),
+		agent(honest, "native", "1.1.0", map[string]any{"tools": tools}),
+		agent(script, "scripted", "1.0.0", map[string]any{"harness_options": hostile, "tools": tools}),
+		agent(hasty, "scripted", "1.0.0", map[string]any{"harness_options": hostile}),
+		agent(brief, "scripted", "1.0.0", map[string]any{"harness_options": hostile, "limits": short}),
 		agent(program, "stdio", "1.0.0", nil),
 		agent(briefProgram, "stdio", "1.0.0", map[string]any{"limits": short}),
 	}}, nil
@@ -204,8 +205,6 @@ func (w *world) close() error {
 	var err error
 	if w.Stack != nil {
 		err = w.Stop(context.Background())
-		exec.Command("rm", "-rf", "/tmp/esclogs").Run()
-		exec.Command("cp", "-r", filepath.Join(w.Data, "logs"), "/tmp/esclogs").Run()
 	}
 	closeAll(w.forbidden)
 	return errors.Join(err, os.RemoveAll(w.folder))

@@ -118,6 +118,10 @@ def signalled(pid, **_):
     os.kill(pid, 0)
 
 
+def shared_memory(key, **_):
+    checked(libc.shmget(key, 0, 0))
+
+
 def stray_pids(**_):
     """Processes besides the program, its runner, and what it was started by."""
     found = sorted(int(n) for n in os.listdir("/proc") if n.isdigit() and int(n) not in (1, os.getpid()))
@@ -128,17 +132,8 @@ def stray_pids(**_):
 
 # Network.
 
-def greeting(s):
-    s.settimeout(PATIENCE)
-    try:
-        return shown(s.recv(200))
-    except socket.timeout:
-        return "it says nothing"
-
-
 def tcp(host, port, **_):
-    with socket.create_connection((host, port), PATIENCE) as s:
-        return greeting(s)
+    socket.create_connection((host, port), PATIENCE).close()
 
 
 def udp(host, port, **_):
@@ -154,7 +149,6 @@ def unix(path, **_):
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(PATIENCE)
         s.connect("\0" + path[1:] if path[0] == "@" else path)
-        return greeting(s)
 
 
 def open_socket(family, kind, **_):
@@ -304,7 +298,7 @@ def spin(processes, **_):
 
 def burn_processor(seconds, **_):
     inside()
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, 100 * seconds))  # the first tells, the second kills
     while True:
         pass
 
@@ -420,7 +414,7 @@ def haunt(path, **_):
 
 
 ATTACKS = {f.__name__: f for f in (
-    read, write, open_write, listing, device, of_process, memory, process_vm_readv, ptrace, signalled, stray_pids, tcp, udp, unix,
+    read, write, open_write, listing, device, of_process, memory, process_vm_readv, ptrace, signalled, shared_memory, stray_pids, tcp, udp, unix,
     open_socket, mount, unshare, clone_namespace, setns, chroot, setuid, add_key, raise_limit, descriptors, core_dump, kill_everything,
     hog_memory, hog_files, bomb, spin, burn_processor, stay, links, garbage, model, keep_endpoint, wait_for, haunt)}
 

@@ -27,8 +27,9 @@ type rules struct {
 	stored []string
 	// own tells a tool that the sandbox runs.
 	own func(tool object) bool
-	// check looks at the rest.
+	// check looks at the rest, and shape says which texts there are in it.
 	check func(r *request, a admission) error
+	shape shape
 }
 
 func (w Wire) rules() rules {
@@ -76,7 +77,10 @@ func (r *request) admit(a admission) error {
 	if err := r.checkTools(w, a); err != nil {
 		return err
 	}
-	return w.check(r, a)
+	if err := w.check(r, a); err != nil {
+		return err
+	}
+	return r.checkLeaves(w.shape, a)
 }
 
 // trim takes out what does not go on, or refuses it.

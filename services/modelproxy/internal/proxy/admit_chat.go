@@ -18,7 +18,30 @@ func chatRules() rules {
 		),
 		own:   chatTool,
 		check: (*request).checkChat,
+		shape: chatShape(),
 	}
+}
+
+func chatShape() shape {
+	l := map[string]leaf{
+		"messages.content.image_url.url":    leafURL,
+		"messages.content.input_audio.data": leafBytes,
+		"messages.content.file.file_data":   leafBytes,
+	}
+	places(leafText, l,
+		"messages.content", "messages.content.text", "messages.content.refusal", "messages.refusal",
+		"messages.reasoning", "messages.reasoning_content", "messages.reasoning_text",
+		"messages.reasoning_details.text", "messages.reasoning_details.summary",
+		"prediction.content", "prediction.content.text",
+		"tools.function.description", "tools.custom.description", "response_format.json_schema.description",
+	)
+	places(leafTool, l, "messages.tool_calls.function.arguments", "messages.tool_calls.custom.input", "messages.function_call.arguments")
+	places(leafToken, l,
+		"messages.reasoning_opaque", "messages.reasoning_details.data", "messages.reasoning_details.signature",
+		"messages.tool_calls.extra_content.google.thought_signature",
+	)
+	places(leafSchema, l, "tools.function.parameters", "response_format.json_schema.schema")
+	return shape{leaves: l}
 }
 
 func chatTool(t object) bool {
@@ -61,7 +84,8 @@ func (r *request) checkChat(a admission) error {
 
 // inline reports whether a part of a message brings all that it shows. Whatever
 // its type says, no key of it may name something elsewhere: endpoints differ in
-// what they look at first.
+// what they look at first. What stands under the keys is looked at with all other
+// texts.
 func inline(p object) bool {
 	switch p.text("type") {
 	case "text", "refusal", "image_url", "input_audio", "file":

@@ -35,6 +35,7 @@ func fuzzAdmit(f *testing.F, path string, check func(t *testing.T, sent lax)) {
 		`{"model":"main","stream":true,"messages":[{"role":"user","content":"hi"}]}`,
 		`{"model":"main","messages":[{"content":[{"type":"image_url","image_url":{"url":"data:,"}}]}],"tools":[{"type":"function"}]}`,
 		`{"model":"main","messages":[{"content":[{"type":"image_url","image_url":{"url":"https://x","URL":"data:"}}]}]}`,
+		`{"model":"main","messages":[{"content":[{"type":"file","file":{"file_data":"https://x"}},{"type":"input_audio","input_audio":{"data":"//x"}}]}]}`,
 		`{"model":"main","Model":"x","messages":[{}]}`, `{"mod\u0065l":"main","messages":[null]}`, `null`, `[`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}],"tools":[{"type":"web_fetch_20250910"},{"name":"Bash"}]}`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"tool_use","input":{"url":"https://x"}},{"Type":"image","type":"text","Source":{"URL":"https://x"}}]}]}`,
@@ -185,6 +186,9 @@ func noAddress(t *testing.T, v any, keys ...string) {
 				if strings.EqualFold(key, address) && isText && text != "" && !strings.HasPrefix(text, "data:") {
 					t.Fatalf("an address was let through: %v", fmt.Sprint(v))
 				}
+			}
+			if text, _ := value.(string); strings.EqualFold(strings.ReplaceAll(key, "_", ""), "filedata") && strings.ContainsAny(text, ".:") && !strings.HasPrefix(text, "data:") {
+				t.Fatalf("bytes that are none were let through: %v", fmt.Sprint(v))
 			}
 			noAddress(t, value, append(keys, "url")...)
 		}

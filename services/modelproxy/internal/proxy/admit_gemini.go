@@ -13,7 +13,27 @@ func geminiRules() rules {
 		stored:  []string{"cachedContent", "cached_content"},
 		own:     func(t object) bool { return t.only("functionDeclarations", "function_declarations") },
 		check:   (*request).checkGemini,
+		shape:   geminiShape(),
 	}
+}
+
+func geminiShape() shape {
+	l := map[string]leaf{
+		"part.inlinedata.data":                   leafBytes,
+		"part.filedata.fileuri":                  leafURL,
+		"part.thoughtsignature":                  leafToken,
+		"part.text":                              leafText,
+		"tools.functiondeclarations.description": leafText,
+	}
+	places(leafTool, l, "part.functioncall.args", "part.functionresponse.response")
+	places(leafSchema, l,
+		"tools.functiondeclarations.parameters", "tools.functiondeclarations.parametersjsonschema",
+		"tools.functiondeclarations.response", "tools.functiondeclarations.responsejsonschema",
+		"generationconfig.responseschema", "generationconfig.responsejsonschema",
+	)
+	return shape{leaves: l, fold: true, same: map[string]string{
+		"contents.parts": "part", "systeminstruction.parts": "part", "part.functionresponse.parts": "part",
+	}}
 }
 
 // contentParts are the keys of parts that hold what they say.

@@ -18,7 +18,23 @@ func messagesRules() rules {
 		stored:  []string{"container"},
 		own:     messagesTool,
 		check:   (*request).checkMessages,
+		shape:   messagesShape(),
 	}
+}
+
+func messagesShape() shape {
+	l := map[string]leaf{"block.source.url": leafURL, "block.source.data": leafSource}
+	places(leafText, l,
+		"block", "block.text", "block.thinking", "block.title", "block.context",
+		"block.citations.cited_text", "block.citations.document_title", "block.citations.title",
+		"tools.description", "context_management.edits.instructions",
+	)
+	places(leafTool, l, "block.input", "tools.input_examples")
+	places(leafToken, l, "block.signature", "block.data", "block.encrypted_content", "block.citations.encrypted_index")
+	places(leafSchema, l, "tools.input_schema", "output_config.format.schema", "output_format.schema")
+	return shape{leaves: l, same: map[string]string{
+		"messages.content": "block", "system": "block", "block.content": "block", "block.source.content": "block",
+	}}
 }
 
 // messagesTool tells a tool that the client runs: its own, and those of

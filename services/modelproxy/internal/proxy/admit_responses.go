@@ -18,7 +18,27 @@ func responsesRules() rules {
 		stored:  []string{"previous_response_id", "conversation", "prompt"},
 		own:     func(t object) bool { return responsesTool(t, 0) },
 		check:   (*request).checkResponses,
+		shape:   responsesShape(),
 	}
+}
+
+func responsesShape() shape {
+	l := map[string]leaf{
+		"part.image_url":          leafURL,
+		"part.file_url":           leafURL,
+		"part.file_data":          leafBytes,
+		"part.input_audio.data":   leafBytes,
+		"input.encrypted_content": leafToken,
+	}
+	places(leafText, l,
+		"input", "instructions", "part", "part.text", "part.refusal", "part.logprobs.token", "part.logprobs.top_logprobs.token",
+		"tools.description", "text.format.description",
+	)
+	places(leafTool, l, "input.arguments", "input.input", "input.action")
+	places(leafSchema, l, "tools.parameters", "text.format.schema")
+	return shape{leaves: l, same: map[string]string{
+		"input.content": "part", "input.output": "part", "input.summary": "part", "input.tools": "tools", "tools.tools": "tools",
+	}}
 }
 
 // responsesTool tells a function, or a namespace that holds nothing else.

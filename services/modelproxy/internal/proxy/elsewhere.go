@@ -55,7 +55,7 @@ func isData(value any) bool {
 	case nil, map[string]any:
 		return true
 	case string:
-		return v == "" || strings.HasPrefix(v, "data:")
+		return isInline(v)
 	default:
 		return false
 	}

@@ -121,7 +121,8 @@ func (t *turn) judge(p *projector, c *call) (verdict, []event.Draft) {
 		}
 	}
 	// Nobody can decide on a call of which nothing can be shown.
-	mayAsk = mayAsk && t.cfg.Preset.Permission == PermissionAsk && !c.ended && c.asked() != event.EmptyObject
+	args, _ := c.shown()
+	mayAsk = mayAsk && t.cfg.Preset.Permission == PermissionAsk && !c.ended && args != event.EmptyObject
 	if mayAsk && !c.granted && p.approval(c) == nil {
 		c.waits = true
 		return person, nil
@@ -177,13 +178,19 @@ func (t *turn) Admit(c loopback.Call) (a loopback.Admission) {
 func (t *turn) Ask(callID string, c loopback.Call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.construction.Interrupts.ToolApproval || t.suspended || t.closed {
+	if !t.construction.Interrupts.ToolApproval || t.suspended || t.closed || t.projector.carries(callID) {
 		return false
 	}
 	t.brokered = append(t.brokered, waiting{id: callID, toolID: c.Tool.ID, arguments: event.Object(c.Arguments)})
 	t.lastAsk = time.Now()
 	t.signal()
 	return true
+}
+
+// carries tells whether a call was decided on in an earlier run, and so cannot be
+// asked about again.
+func (p *projector) carries(callID string) bool {
+	return slices.ContainsFunc(p.grants, func(g *grant) bool { return g.callID == callID })
 }
 
 // settled waits until no further question has come for a while, and no call is

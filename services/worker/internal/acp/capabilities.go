@@ -2,8 +2,8 @@ package acp
 
 import "cofferdam.dev/services/worker/internal/harness"
 
-// capabilities of a preset's agent. Each level names the test of this package that
-// has seen it, or why there is none.
+// capabilities of a preset's agent. Each level names the test that has seen it, of
+// this package or of the conformance suite, or why there is none.
 func capabilities(p *Preset) harness.Capabilities {
 	native := func(test string) harness.Capability {
 		return harness.Capability{Level: harness.Native, EvidenceID: "acp/" + test}
@@ -17,6 +17,7 @@ func capabilities(p *Preset) harness.Capabilities {
 	outside := func(who string) harness.Capability {
 		return harness.Capability{Level: harness.Unavailable, Reason: "done by " + who + ", for every adapter"}
 	}
+	seen := harness.Capability{Level: harness.Native, EvidenceID: "conformance/TestACP", Constraints: "what the brokers say ends the call, and the run"}
 	c := harness.Capabilities{
 		"stream.text":                     native("TestATurn"),
 		"stream.reasoning":                native("TestUpdatesBecomeEvents"),
@@ -33,7 +34,7 @@ func capabilities(p *Preset) harness.Capabilities {
 		"tool.mcp":                        native("TestABrokeredCall"),
 		"tool.builtin":                    native("TestUpdatesBecomeEvents"),
 		"tool.caller_credentials":         outside("the ToolBroker"),
-		"tool.partial_availability":       outside("the ToolBroker"),
+		"tool.partial_availability":       seen,
 		"tool.cancellation":               native("TestCancel"),
 		"input.images":                    native("TestFilesOfATurn"),
 		"input.documents":                 emulated("TestFilesOfATurn", "put into the workspace and named, or embedded where the agent takes that"),
@@ -54,7 +55,7 @@ func capabilities(p *Preset) harness.Capabilities {
 		"runtime.restart":                 native("TestTheNextTurnGoesOn"),
 		"runtime.bounded_cleanup":         native("TestCleanup"),
 		"runtime.sandbox_isolation":       outside("the sandbox provider"),
-		"runtime.lease_fencing":           outside("the brokers"),
+		"runtime.lease_fencing":           seen,
 		"runtime.eviction_recovery":       native("TestANewWorkerGoesOn"),
 	}
 	if !p.usesMCP() {

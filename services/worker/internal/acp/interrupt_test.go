@@ -324,8 +324,9 @@ func TestAWorldThatCannotBeStopped(t *testing.T) {
 	s.resume(t, "run-2", o, decide(i, event.DecisionReject)...).wantFinished(t, "end_turn")
 }
 
-// An agent may ask about less than it told before: the same question for the same
-// call is recognized in a new worker, under the id of the approved call.
+// An agent may ask about less than it told before: a person decides on all that was
+// shown of the call. The same question for the same call is recognized in a new
+// worker, under the id of the approved call.
 func TestAQuestionAboutAPartOfTheArguments(t *testing.T) {
 	s := newStand(t)
 	script := []string{
@@ -336,15 +337,68 @@ func TestAQuestionAboutAPartOfTheArguments(t *testing.T) {
 	}
 	o := s.run(t, "run-1", lines(script...))
 	i := o.wantInterrupt(t)
-	started := of[event.ToolStarted](o.recorder)
-	if len(started) != 1 || started[0].ToolName != "agent.bash" || started[0].Arguments != `{"cwd":"/w","command":"ls"}` || i.ToolApprovals[0].ToolArgs != `{"command":"ls"}` {
-		t.Fatalf("started %+v, approvals %+v", started, i.ToolApprovals)
+	started, args := of[event.ToolStarted](o.recorder), of[event.ToolArgumentsDelta](o.recorder)
+	if len(started) != 1 || started[0].ToolName != "agent.bash" || started[0].Arguments != event.EmptyObject {
+		t.Fatalf("started %+v", started)
+	}
+	if len(args) != 1 || args[0].Delta != `{"cwd":"/w","command":"ls"}` || string(i.ToolApprovals[0].ToolArgs) != args[0].Delta {
+		t.Fatalf("arguments %+v, approvals %+v", args, i.ToolApprovals)
 	}
 	s.afterwards(script...)
 	o = s.newWorker(t).resume(t, "run-2", o, decide(i, event.DecisionApprove)...)
 	o.wantFinished(t, "end_turn")
 	if f := of[event.ToolFinished](o.recorder); len(f) != 1 || f[0].ToolCallID != i.ToolApprovals[0].ToolCallID || o.text() != "[selected yes]" {
 		t.Errorf("finished %+v, text %q", f, o.text())
+	}
+}
+
+// What is approved is what was shown. A question about other arguments than the
+// call was started with is one about another call, whatever the agent says.
+func TestAQuestionAboutOtherArguments(t *testing.T) {
+	const shown = `raw {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"$S","update":{"sessionUpdate":"tool_call","toolCallId":"t1","title":"bash","status":"in_progress","rawInput":{"command":"ls"}}}}`
+	s := newStand(t)
+	o := s.run(t, "run-1", lines(shown, `ask t1 bash execute {"command":"rm -r ."}`))
+	i := o.wantInterrupt(t)
+	started, failed := of[event.ToolStarted](o.recorder), of[event.ToolError](o.recorder)
+	if len(started) != 2 || len(failed) != 1 || len(i.ToolApprovals) != 1 {
+		t.Fatalf("events %s", o.types())
+	}
+	a := i.ToolApprovals[0]
+	if a.ToolArgs != `{"command":"rm -r ."}` || a.ToolArgs != started[1].Arguments || a.ToolCallID != started[1].ToolCallID || failed[0].ToolCallID != started[0].ToolCallID {
+		t.Errorf("started %+v, ended %+v, asked about %+v", started, failed, a)
+	}
+	o = s.resume(t, "run-2", o, decide(i, event.DecisionReject)...)
+	if o.text() != "[selected no]" {
+		t.Errorf("text %q", o.text())
+	}
+}
+
+// A call that was decided on is not asked about again: what the agent wants to know
+// of it then is about another call.
+func TestAQuestionAboutACallThatWasDecidedOn(t *testing.T) {
+	s := newStand(t)
+	o := s.run(t, "run-1", lines(askBash, `ask t1 bash execute {"command":"rm y"}`, "model x"))
+	first := o.wantInterrupt(t)
+	o = s.resume(t, "run-2", o, decide(first, event.DecisionApprove)...)
+	second := o.wantInterrupt(t)
+	if len(second.ToolApprovals) != 1 || second.ToolApprovals[0].ToolCallID == first.ToolApprovals[0].ToolCallID || second.ToolApprovals[0].ToolArgs != `{"command":"rm y"}` {
+		t.Fatalf("the second question was %+v", second)
+	}
+	o = s.resume(t, "run-3", o, decide(second, event.DecisionReject)...)
+	o.wantFinished(t, "end_turn")
+
+	// The broker may want another decision on a call that a person has allowed.
+	s = newStand(t)
+	s.tools.answer = func(context.Context, harness.ToolCall) (harness.ToolResult, error) {
+		return harness.ToolResult{}, fault.New(fault.ApprovalRequired, "test")
+	}
+	s.afterwards(`mcp fs_write {"path":"a"}`)
+	o = s.run(t, "run-1", `mcp fs_write {"path":"a"}`)
+	i := o.wantInterrupt(t)
+	o = s.newWorker(t).resume(t, "run-2", o, decide(i, event.DecisionApprove)...)
+	o.wantFinished(t, "end_turn")
+	if e := of[event.ToolError](o.recorder); len(e) != 1 || e[0].Code != string(fault.ApprovalRequired) || e[0].ToolCallID != i.ToolApprovals[0].ToolCallID {
+		t.Errorf("events %s", o.types())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/strictjson"
 )
 
@@ -16,6 +17,9 @@ import (
 // started now, whatever is known of it.
 func (p *projector) follow(c *call, must bool) []event.Draft {
 	over := rank(c.status) == rank(statusDone)
+	// Of the arguments of a call that is not being made yet more may come. They
+	// stand in its events once they are whole.
+	whole := must || rank(c.status) >= rank(statusRuns)
 	if c.ended || c.muted {
 		return nil
 	}
@@ -34,16 +38,20 @@ func (p *projector) follow(c *call, must bool) []event.Draft {
 		if !ready && !over && !must {
 			return nil
 		}
-		out := p.start(c)
+		out := p.start(c, whole)
 		if c.tool == nil {
 			out = append(out, p.finished(c, over)...)
 		}
 		return out
 	}
-	if c.tool != nil {
+	switch {
+	case c.tool != nil:
 		return nil // the broker's answer ends it
+	case !whole:
+		return nil
+	default:
+		return append(p.arguments(c), p.finished(c, over)...)
 	}
-	return append(p.arguments(c), p.finished(c, over)...)
 }
 
 // suppressed is a call of an offered tool: its events come from the broker's
@@ -60,19 +68,19 @@ func (p *projector) suppressed(c *call, over bool) []event.Draft {
 	}
 	p.reported[id]--
 	c.name, c.tool = c.tool.OfferedName, nil
-	return append(p.start(c), p.finished(c, true)...)
+	return append(p.start(c, true), p.finished(c, true)...)
 }
 
 // start opens a call, unless it is one that a person has approved before: that
-// counts as started.
-func (p *projector) start(c *call) []event.Draft {
+// counts as started. Arguments that are not whole follow.
+func (p *projector) start(c *call, whole bool) []event.Draft {
 	c.toolID = c.ownName()
 	if c.tool != nil {
 		c.toolID = c.tool.ID
 	}
 	args, _ := c.shown()
 	if g := p.approval(c); g != nil {
-		g.used, c.id, c.granted, c.streamed = true, g.callID, true, true
+		g.used, c.id, c.granted, c.carried, c.told = true, g.callID, true, true, g.arguments
 		return p.closeTexts()
 	}
 	if p.openOwn() >= maxOpenOwn {
@@ -81,7 +89,10 @@ func (p *projector) start(c *call) []event.Draft {
 	}
 	p.numbered++
 	c.id = fmt.Sprintf("call-%s-a%d", p.tag, p.numbered)
-	c.streamed = args != event.EmptyObject
+	if !whole {
+		args = event.EmptyObject
+	}
+	c.told = args
 	return append(p.closeTexts(), event.Draft{Data: event.ToolStarted{ToolCallID: c.id, ToolName: c.toolID, Arguments: args}})
 }
 
@@ -91,10 +102,28 @@ func (p *projector) approval(c *call) *grant {
 		return nil
 	}
 	args, _ := c.shown()
-	if g := p.grantFor(c.ownName(), args); g != nil {
+	if g := p.grantFor(c.ownName(), args); g != nil || len(c.question) == 0 {
 		return g
 	}
-	return p.grantFor(c.ownName(), c.asked())
+	args, _ = objectOf(c.question, maxShownArguments)
+	return p.grantFor(c.ownName(), args)
+}
+
+// present brings a call to where a person can decide on it. One whose events have
+// other arguments than the question, and one that was decided on before, ends
+// there: the question is about another call.
+func (p *projector) present(c *call) []event.Draft {
+	c.waits = false
+	args, _ := c.shown()
+	var out []event.Draft
+	if c.id != "" && (c.carried || c.told != event.EmptyObject && !partOf(json.RawMessage(args), json.RawMessage(c.told))) {
+		out = append(out, toolError(c.id, fault.Cancelled))
+		for _, g := range p.grants {
+			g.used = g.used || g.callID == c.id
+		}
+		c.id, c.carried = "", false
+	}
+	return append(out, p.follow(c, true)...)
 }
 
 func (p *projector) openOwn() (n int) {
@@ -109,10 +138,10 @@ func (p *projector) openOwn() (n int) {
 // arguments that became known after the start follow once.
 func (p *projector) arguments(c *call) []event.Draft {
 	args, ok := c.shown()
-	if c.streamed || !ok || args == event.EmptyObject {
+	if c.told != event.EmptyObject || !ok || args == event.EmptyObject {
 		return nil
 	}
-	c.streamed = true
+	c.told = args
 	var out []event.Draft
 	for rest := string(args); rest != ""; {
 		piece := event.Truncate(rest, event.MaxDeltaBytes)
@@ -144,16 +173,6 @@ func (c *call) result() event.Value {
 	}
 	v, _ := event.ProjectText(c.output, event.MaxResultBytes)
 	return v
-}
-
-// asked are the arguments that a person decides on.
-func (c *call) asked() event.Object {
-	if c.tool == nil && len(c.question) > 0 {
-		args, _ := objectOf(c.question, maxShownArguments)
-		return args
-	}
-	args, _ := c.shown()
-	return args
 }
 
 // shown are the arguments as an event can have them, and whether they are all
@@ -196,6 +215,22 @@ func sameJSON(a, b string) bool {
 	va, oka := exact(a)
 	vb, okb := exact(b)
 	return oka && okb && reflect.DeepEqual(va, vb)
+}
+
+// partOf tells whether an object has nothing that is not in the other one.
+func partOf(part, whole json.RawMessage) bool {
+	some, oka := objectOf(part, maxShownArguments)
+	all, okb := objectOf(whole, maxShownArguments)
+	a, _ := exact(string(some))
+	b, _ := exact(string(all))
+	few, _ := a.(map[string]any)
+	many, _ := b.(map[string]any)
+	for name, value := range few {
+		if other, ok := many[name]; !ok || !reflect.DeepEqual(value, other) {
+			return false
+		}
+	}
+	return oka && okb
 }
 
 func exact(s string) (v any, ok bool) {

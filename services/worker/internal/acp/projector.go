@@ -35,6 +35,7 @@ type projector struct {
 	// the agent's id of the open one.
 	messageID, thoughtID, message string
 	texts, thoughts, numbered     int
+	questions                     int
 	textBytes                     int
 	warned                        map[string]bool
 
@@ -58,8 +59,10 @@ type call struct {
 	name                       string
 	input                      json.RawMessage
 	// question has the arguments that the agent asks about, which may be some of
-	// them.
-	question   json.RawMessage
+	// input.
+	question json.RawMessage
+	// place of the question among those of the turn, from 1.
+	place      int
 	output     string
 	outputJSON json.RawMessage
 	reports    int
@@ -70,13 +73,15 @@ type call struct {
 	tool *offeredTool
 	// toolID stands once it was started.
 	toolID string
-	// streamed says that its arguments are out.
-	streamed bool
-	ended    bool
+	// told are the arguments that its events have; what a person decides on is never
+	// anything else.
+	told  event.Object
+	ended bool
 	// muted calls are not shown.
 	muted bool
-	// granted was approved by a person before it was made.
-	granted bool
+	// granted was approved by a person before it was made, and carried counts as
+	// started since an earlier run: it can be asked about only once.
+	granted, carried bool
 	// waits for a person; it is started once they are asked.
 	waits bool
 }
@@ -93,6 +98,9 @@ func newProjector(tag string, tools catalogue, drop []string) *projector {
 func (p *projector) again(tag string) {
 	p.tag, p.messageID, p.thoughtID, p.message = tag, "", "", ""
 	p.textBytes, p.warned = 0, map[string]bool{}
+	for _, c := range p.order {
+		c.carried = c.id != ""
+	}
 }
 
 // outside takes an update that belongs to no turn: of it only the call is
@@ -137,6 +145,10 @@ func (p *projector) take(r report) (*call, error) {
 		p.order = append(p.order, c)
 	}
 	c.merge(r)
+	if r.asks && c.place == 0 {
+		p.questions++
+		c.place = p.questions
+	}
 	return c, nil
 }
 
@@ -161,7 +173,7 @@ func (c *call) merge(r report) {
 	switch {
 	case r.asks && told:
 		c.question = r.input
-		if len(c.input) == 0 || emptyInput(c.input) {
+		if !partOf(c.question, c.input) { // it is about something else than was told
 			c.input = r.input
 		}
 	case told, len(c.input) == 0:

@@ -139,8 +139,8 @@ func TestUpdatesBecomeEvents(t *testing.T) {
 			[]string{call1(`"title":"cofferdam_demo_echo","kind":"other","status":"pending"`), update1(`"status":"in_progress","rawInput":{"text":"x"}`), "mcp", update1(completed), chunkHi}, text,
 		},
 		"claude": {
-			[]string{call1(`"title":"Terminal","kind":"execute","status":"pending","rawInput":{},"_meta":{"claudeCode":{"toolName":"Bash"}}`), update1(`"title":"ls","rawInput":{"command":"ls"}`), `ask {"toolCallId":"c1"}`, update1(`"_meta":{"claudeCode":{"toolName":"Bash"}}`), update1(completed), chunkHi},
-			append(bash, text...),
+			[]string{call1(`"title":"Terminal","kind":"execute","status":"pending","rawInput":{},"_meta":{"claudeCode":{"toolName":"Bash"}}`), update1(`"title":"ls","rawInput":{"command":"ls"}`), update1(`"rawInput":{"command":"ls","description":"Lists"}`), `ask {"toolCallId":"c1"}`, update1(`"_meta":{"claudeCode":{"toolName":"Bash"}}`), update1(completed), chunkHi},
+			append([]string{"start agent.bash {}", `args {"command":"ls","description":"Lists"}`, `finish "out"`}, text...),
 		},
 		"claude, offered": {
 			[]string{call1(`"title":"mcp__cofferdam__demo_echo","kind":"other","status":"pending","rawInput":{},"_meta":{"claudeCode":{"toolName":"mcp__cofferdam__demo_echo"}}`), update1(`"rawInput":{"text":"x"}`), "mcp", update1(completed)}, nil,
@@ -188,6 +188,10 @@ func TestUpdatesBecomeEvents(t *testing.T) {
 		"pi, output of a terminal": {
 			[]string{call1(`"title":"ls","kind":"execute","status":"in_progress","_meta":{"terminal_info":{"terminal_id":"c1"}}`), update1(`"status":"in_progress","_meta":{"terminal_output":{"terminal_id":"c1","data":"a "}}`), update1(`"status":"completed","_meta":{"terminal_output":{"data":"b"},"terminal_exit":{"exit_code":0}}`)},
 			[]string{`start agent.ls {"title":"ls"}`, `finish "a b"`},
+		},
+		"codex, output of a terminal": {
+			[]string{call1(`"title":"ls -l","kind":"execute","status":"in_progress","rawInput":{"command":"ls -l"}`), update1(`"status":"completed","_meta":{"terminal_output_delta":{"data":"a b\n"},"terminal_exit":{"exit_code":0}}`)},
+			[]string{`start agent.execute {"command":"ls -l"}`, `finish "a b\n"`},
 		},
 		"cline, update first": {
 			[]string{update1(`"status":"pending"`), `ask {"toolCallId":"c1","title":"run_commands","rawInput":{"commands":["ls"]}}`, update1(`"status":"in_progress"`), call1(`"title":"run_commands","status":"pending"`), update1(completed)},

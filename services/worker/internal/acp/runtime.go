@@ -6,13 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"os"
-	"path"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/hosted"
+	"cofferdam.dev/services/worker/internal/hosted/materialize"
 	"cofferdam.dev/services/worker/internal/loopback"
 )
 
@@ -114,7 +113,7 @@ func (r *runtime) restore(ctx context.Context, revision uint64, s snapshot) erro
 		return nil
 	}
 	prepare := r.reset
-	if r.pristine {
+	if r.pristine { // the workspace stays as it is from then on
 		prepare = r.materialize
 	}
 	if err := prepare(ctx); err != nil {
@@ -127,33 +126,14 @@ func (r *runtime) restore(ctx context.Context, revision uint64, s snapshot) erro
 	return r.cfg.World.Restore(ctx, bytes.NewReader(s.archive))
 }
 
+// materialize copies the manifests into the world, where the agent can read them.
+func (r *runtime) materialize(ctx context.Context) error {
+	return materialize.Copy(ctx, r.cfg.World, r.cfg.Workspace, r.construction.Manifest)
+}
+
 // reset empties the home of what a run left there that was not committed.
 func (r *runtime) reset(ctx context.Context) error {
 	return r.cfg.World.ResetHome(ctx)
-}
-
-// materialize copies the manifests into the world, where the agent can read them.
-func (r *runtime) materialize(ctx context.Context) error {
-	const op = "acp.materialize"
-	if r.cfg.Workspace == "" || len(r.construction.Manifest) == 0 {
-		return nil
-	}
-	root, err := os.OpenRoot(r.cfg.Workspace)
-	if err != nil {
-		return fault.Wrap(err, fault.SandboxNotReady, op)
-	}
-	defer func() { _ = root.Close() }() // only read
-	for _, m := range r.construction.Manifest {
-		content, err := root.ReadFile(m.Path)
-		if err != nil {
-			return fault.Wrap(err, fault.SandboxNotReady, op)
-		}
-		f := hosted.File{Path: path.Join(hosted.Workspace, m.Path), ReadOnly: true}
-		if err := r.cfg.World.WriteFile(ctx, f, bytes.NewReader(content)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // archive is the thread state of a world in which nothing runs.

@@ -179,7 +179,6 @@ func (r *runtime) servers(vars variables) []sdk.McpServer {
 
 func (r *runtime) newSession(ctx context.Context, t *turn, vars variables) error {
 	p := t.program
-	t.made = minute(r.cfg.Now())
 	session := make(chan string, 1)
 	err := p.ask(ctx, func(ctx context.Context) error {
 		res, err := p.conn.NewSession(ctx, sdk.NewSessionRequest{Cwd: hosted.Workspace, McpServers: r.servers(vars)})
@@ -192,6 +191,7 @@ func (r *runtime) newSession(ctx context.Context, t *turn, vars variables) error
 	if p.session = <-session; p.session == "" || len(p.session) > maxSession {
 		return fault.Wrap(errors.New("the agent's session has no id that can be kept"), fault.Protocol, "acp.start")
 	}
+	t.made = minute(r.cfg.Now())
 	return nil
 }
 
@@ -199,7 +199,7 @@ func (r *runtime) newSession(ctx context.Context, t *turn, vars variables) error
 // before.
 func (r *runtime) loadSession(ctx context.Context, t *turn, vars variables, s snapshot) error {
 	p := t.program
-	p.session, t.made = s.Session, s.Made
+	p.session = s.Session
 	if !p.capabilities().LoadSession {
 		return fault.New(fault.WorkerMismatch, "acp.start", fault.Detail("the agent cannot load a session"))
 	}
@@ -209,6 +209,7 @@ func (r *runtime) loadSession(ctx context.Context, t *turn, vars variables, s sn
 		})
 		return err
 	})
+	t.made = minute(r.cfg.Now())
 	if err != nil || !r.cfg.Preset.LateReplay {
 		return err
 	}
@@ -237,7 +238,8 @@ func (p *program) quiet(ctx context.Context, gap time.Duration) error {
 	}
 }
 
-// nextMinute waits for the end of the minute in which the session was made.
+// nextMinute waits for the end of the minute in which the session was made, or
+// loaded at last.
 func (r *runtime) nextMinute(ctx context.Context, made int64) error {
 	now := r.cfg.Now()
 	if minute(now) != made {

@@ -22,10 +22,11 @@ func (t *turn) suspend(ctx context.Context) error {
 	var calls []waiting
 	if err := t.project(func(p *projector) (out []event.Draft, _ error) {
 		t.suspended = true
+		// They were taken side by side, and people are asked in the agent's order.
 		asks, calls = slices.Clone(t.asks), slices.Clone(t.brokered)
+		slices.SortStableFunc(asks, func(a, b *ask) int { return a.call.place - b.call.place })
 		for _, a := range asks {
-			a.call.waits = false
-			out = append(out, p.follow(a.call, true)...)
+			out = append(out, p.present(a.call)...)
 		}
 		return out, nil
 	}); err != nil {
@@ -98,11 +99,10 @@ func (t *turn) request(asks []*ask, calls []waiting) event.InterruptRequested {
 		req.ToolApprovals = append(req.ToolApprovals, event.ToolApproval{ToolCallID: id, ToolName: toolID, ToolArgs: args, AllowedDecisions: may})
 	}
 	for _, a := range asks {
-		args := a.call.asked()
 		if a.call.tool != nil {
-			add(a.call.id, a.call.toolID, args, event.DecisionApprove, event.DecisionEdit, event.DecisionReject)
+			add(a.call.id, a.call.toolID, a.call.told, event.DecisionApprove, event.DecisionEdit, event.DecisionReject)
 		} else {
-			add(a.call.id, a.call.toolID, args, event.DecisionApprove, event.DecisionReject)
+			add(a.call.id, a.call.toolID, a.call.told, event.DecisionApprove, event.DecisionReject)
 		}
 	}
 	for _, c := range calls {

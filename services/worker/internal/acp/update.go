@@ -112,13 +112,15 @@ func reportOf(m map[string]json.RawMessage) report {
 	if key := stringOf(m["toolCallId"]); len(key) <= maxCallKey {
 		r.key = key
 	}
+	type terminal struct {
+		Data string `json:"data"`
+	}
 	var meta struct {
-		Terminal struct {
-			Data string `json:"data"`
-		} `json:"terminal_output"`
+		Whole terminal `json:"terminal_output"`
+		Delta terminal `json:"terminal_output_delta"`
 	}
 	if json.Unmarshal(m["_meta"], &meta) == nil {
-		r.more = meta.Terminal.Data
+		r.more = meta.Whole.Data + meta.Delta.Data // an agent sends either
 	}
 	r.output = contentText(m["content"])
 	if r.output == "" {

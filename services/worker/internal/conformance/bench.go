@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect/v2"
+
+	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
-	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/worker/internal/conformance/internal/rpc/brokers"
 	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
@@ -36,21 +39,33 @@ const (
 type bench struct {
 	*testing.T
 
-	setup   Setup
-	wireOf  func(*rpctest.Client) workerclient.Client
+	setup  Setup
+	wireOf func(*rpctest.Client) workerclient.Client
+	ground *ground
+	// stand has the binding of the fixture, and brokers what they keep for it.
 	stand   *rpctest.Stand
-	brokers *brokers.Brokers
-	logs    *logs
+	brokers *brokers.Binding
+	// http is the control plane's way to all its workers.
+	http *http.Client
+	logs *logs
 	// started says that the Stand's first run was used.
 	started bool
-	runs    int
 }
 
-func newBench(t *testing.T, s Setup, wireOf func(*rpctest.Client) workerclient.Client) *bench {
+func newBench(t *testing.T, s Setup, g *ground, wireOf func(*rpctest.Client) workerclient.Client) *bench {
 	t.Helper()
-	b := &bench{T: t, setup: s, wireOf: wireOf, stand: rpctest.NewStand(t), logs: &logs{}}
-	b.brokers = brokers.New(t, b.stand)
+	b := &bench{T: t, setup: s, wireOf: wireOf, ground: g, logs: &logs{}}
+	b.newBinding()
+	b.http = g.stand.Dial(t, g.url, rpctest.SandboxID(), rpctest.ServiceID("controlplane")).HTTP
 	return b
+}
+
+// newBinding makes another binding the fixture's, at a conversation of which
+// nobody knows anything.
+func (b *bench) newBinding() {
+	b.Helper()
+	b.stand, b.started = b.ground.stand.Another(b.T, func(*binding.Identity) {}), false
+	b.brokers = b.ground.brokers.Of(b.stand.BindingID)
 }
 
 // worker is one worker, served over mutual TLS.
@@ -59,6 +74,7 @@ type worker struct {
 	session *session.Session
 	expect  session.Info
 	url     string
+	rpc     *connect.Client
 	bound   bool
 	// by is the id of the capability that bound it.
 	by string
@@ -76,13 +92,13 @@ func (b *bench) worker() *worker {
 		Adapter: adapter, ImageDigest: imageDigest, BootNonce: w.expect.BootNonce, Logger: logger, Workspace: b.TempDir(),
 	})
 	cfg := b.stand.RPC()
-	cfg.Guard = fence.NewGuard(w.session, time.Now)
-	source := b.stand.Source(b.T, rpctest.SandboxID())
-	h, err := workerrpc.Handler(cfg, workerrpc.New(w.session, source, b.stand.Telemetry), rpctest.ServiceID("controlplane"), source.ID())
+	cfg.Guard, cfg.Validator = fence.NewGuard(w.session, time.Now), b.ground.validate
+	self := b.ground.sandbox
+	h, err := workerrpc.Handler(cfg, workerrpc.New(w.session, self, b.stand.Telemetry), rpctest.ServiceID("controlplane"), self.ID())
 	b.must(err)
-	w.url = b.stand.Serve(b.T, rpctest.Service{
-		Handler: h, ID: rpctest.SandboxID(), Allow: identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))},
-	})
+	w.url = b.ground.serve(b.T, h)
+	w.rpc, err = rpc.NewClient(b.http, w.url, b.stand.Telemetry)
+	b.must(err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), patience)
 		defer cancel()
@@ -95,13 +111,12 @@ func (b *bench) worker() *worker {
 func (w *worker) client(e fence.Envelope) (client workerclient.Client, jti string) {
 	b := w.bench
 	b.Helper()
-	c := b.stand.Dial(b.T, w.url, rpctest.SandboxID(), rpctest.ServiceID("controlplane"))
 	jti = "jti-" + rand.Text()
-	c.Token = b.stand.Minter.Mint(capability.Claims{
+	token := b.stand.Minter.Mint(capability.Claims{
 		ID: jti, Audience: capability.HarnessWorker, Subject: rpctest.SandboxID(),
 		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
 	})
-	return b.wireOf(c), jti
+	return b.wireOf(&rpctest.Client{RPC: w.rpc, HTTP: b.http, BaseURL: w.url, Token: token}), jti
 }
 
 // tokens of a run, for every broker.
@@ -129,7 +144,7 @@ func (b *bench) tokens(e fence.Envelope) []session.Token {
 func (w *worker) bindRequest(e fence.Envelope, pending *session.Interrupt) workerclient.Bind {
 	b := w.bench
 	return workerclient.Bind{
-		Envelope: e, ConversationID: conversation, Expected: w.expect, Brokers: b.brokers.Endpoint(), Tokens: b.tokens(e), Pending: pending,
+		Envelope: e, ConversationID: conversation, Expected: w.expect, Brokers: b.ground.brokers.Endpoint(), Tokens: b.tokens(e), Pending: pending,
 		Grace: 5 * time.Second,
 		Construction: harness.Construction{
 			AgentID: "agent-1", AgentName: "Agent", Options: b.setup.Options, Prompt: "You are tested.",
@@ -158,8 +173,7 @@ func (w *worker) bind(e fence.Envelope, pending *session.Interrupt) {
 func (b *bench) nextRun() fence.Envelope {
 	b.Helper()
 	if b.started {
-		b.runs++
-		b.stand.StartRun(b.T, fmt.Sprintf("run_%d", b.runs+1))
+		b.stand.StartRun(b.T, "run_"+rand.Text())
 	}
 	b.started = true
 	e := b.stand.Envelope()

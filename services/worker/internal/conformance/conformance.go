@@ -52,7 +52,7 @@ func Run(t *testing.T, s Setup) {
 			t.Fatalf("Unsupported names %q, which is no optional fixture, or gives no reason", name)
 		}
 	}
-	passed := &tally{of: map[string]int{}}
+	passed, g := &tally{of: map[string]int{}}, newGround(t)
 	t.Run("on", func(t *testing.T) { // ends once all that runs side by side has ended
 		for wire, of := range wires() {
 			for _, f := range all {
@@ -62,7 +62,7 @@ func Run(t *testing.T, s Setup) {
 				t.Run(wire+"/"+f.name, func(t *testing.T) {
 					t.Parallel()
 					t.Cleanup(func() { passed.add(t, f.name) }) // the last one, after the workers' end
-					f.run(newBench(t, s, of))
+					f.run(newBench(t, s, g, of))
 				})
 			}
 		}

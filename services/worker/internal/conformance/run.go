@@ -3,7 +3,8 @@ package conformance
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,6 +33,8 @@ type run struct {
 	// leave cancels the request that carries the stream.
 	leave context.CancelFunc
 	done  chan struct{}
+	// logged are the events that are to be committed, in their order.
+	logged chan event.Event
 	// concluded says that the committed run has its end.
 	concluded bool
 
@@ -66,6 +69,7 @@ func (w *worker) startRun(e fence.Envelope, message string) *run {
 func (w *worker) newRun(e fence.Envelope, carried []event.Carried) *run {
 	return &run{
 		bench: w.bench, worker: w, envelope: e, tokens: w.bench.tokens(e), done: make(chan struct{}), changed: make(chan struct{}),
+		logged:  make(chan event.Event, maxUnlogged),
 		machine: event.NewMachine(e.RunID, conversation, event.Bounds{}, carried...),
 	}
 }
@@ -79,15 +83,47 @@ func (r *run) begin(send func(context.Context, workerclient.Client) error) {
 		r.leave()
 		<-r.done
 	})
+	unlogged := make(chan error, 1)
+	go func() { unlogged <- r.log() }()
 	go func() {
 		defer close(r.done)
 		err := send(ctx, c)
+		close(r.logged)
+		wrong := <-unlogged
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.err = err
+		if r.wrong == nil {
+			r.wrong = wrong
+		}
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}()
+}
+
+// maxUnlogged events may have come before they are committed.
+const maxUnlogged = 256
+
+// log commits events until there are no more: as many at once as have come
+// meanwhile, as a control plane does.
+func (r *run) log() (err error) {
+	for e := range r.logged {
+		batch := []event.Event{e}
+		for more := true; more && len(batch) < maxUnlogged; {
+			select {
+			case e, more = <-r.logged:
+				if more {
+					batch = append(batch, e)
+				}
+			default:
+				more = false
+			}
+		}
+		if err == nil { // otherwise they are only taken
+			err = r.append(batch)
+		}
+	}
+	return err
 }
 
 // take takes one event of the stream.
@@ -104,7 +140,7 @@ func (r *run) take(x workerclient.Received) {
 		if err := r.machine.Accept(x.Event); err != nil {
 			r.wrong = err
 		} else if x.Event.Sequence > 0 && !x.Event.Type().Terminal() {
-			r.wrong = r.append(x.Event) // the first stands there since the run was started
+			r.logged <- x.Event // the first stands there since the run was started
 		}
 	}
 	r.events = append(r.events, x.Event)
@@ -116,21 +152,25 @@ func sameRun(a, b fence.Envelope) bool {
 	return a.BindingID == b.BindingID && a.Epoch == b.Epoch && a.Generation == b.Generation && a.RunID == b.RunID
 }
 
-// append commits an event to the log. A run that left service meanwhile has no
-// log any more.
-func (r *run) append(e event.Event) error {
+// append commits events to the log. A run that left service meanwhile has no log
+// any more.
+func (r *run) append(events []event.Event) error {
 	b := r.bench
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), patience)
 	defer cancel()
-	text, err := event.Encode(e)
-	if err != nil {
-		return err
+	batch := binding.Batch{Nonce: rand.Text(), First: events[0].Sequence}
+	for _, e := range events {
+		text, err := event.Encode(e)
+		if err != nil {
+			return err
+		}
+		batch.Events = append(batch.Events, text)
 	}
 	env := b.stand.Envelope()
 	env.RunID = r.envelope.RunID
 	g, err := b.stand.Guard().Admit(ctx, env)
 	if err == nil {
-		_, err = b.stand.Writer.Append(ctx, g, owner, binding.Batch{Nonce: rand.Text(), First: e.Sequence, Events: []json.RawMessage{text}})
+		_, err = b.stand.Writer.Append(ctx, g, owner, batch)
 	}
 	if fault.Is(err, fault.StaleLease) || fault.Is(err, fault.Cancelled) {
 		return nil
@@ -283,14 +323,18 @@ func (r *run) decide(d harness.Decision) decided {
 	b := r.bench
 	b.Helper()
 	p := r.pending()
-	b.runs++
-	runID := fmt.Sprintf("resumed_%d", b.runs)
-	_, err := b.stand.Writer.Resume(b.Context(), binding.ResumeParams{
+	asked, _ := r.machine.Interrupt()
+	body, err := event.InterruptBody(asked)
+	b.must(err)
+	sum := sha256.Sum256(body) // that the record has the hash of what was asked is judged by its write
+	runID := "resumed_" + rand.Text()
+	_, err = b.stand.Writer.Resume(b.Context(), binding.ResumeParams{
 		StartParams: binding.StartParams{
 			BindingID: b.stand.BindingID, RunID: runID, RequestID: "request-resume", KeyDigest: "key", Epoch: b.stand.Envelope().Epoch,
 			Deadline: time.Now().Add(5 * time.Minute), Owner: owner,
 		},
-		InterruptID: p.ID, Revision: p.Revision, DecisionHash: fmt.Sprintf("%+v", d),
+		InterruptID: p.ID, Revision: p.Revision, AskedBy: r.envelope.RunID, InterruptHash: hex.EncodeToString(sum[:]),
+		DecisionHash: fmt.Sprintf("%+v", d),
 	})
 	b.must(err)
 	b.stand.RunID = runID

@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"flag"
 	"log/slog"
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,10 +15,6 @@ import (
 
 func TestMain(m *testing.M) {
 	runnertest.Main()
-	if os.Getenv(programEnv) != "" {
-		playProgram()
-		os.Exit(0)
-	}
 	flag.Parse()
 	// Most of what is tried waits for something: more of it can run at once than
 	// there are processors.

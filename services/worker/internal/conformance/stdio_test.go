@@ -2,7 +2,6 @@ package conformance_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	"cofferdam.dev/services/worker/internal/harness"
 	worlds "cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/loopback"
-	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/stdio"
 	"cofferdam.dev/services/worker/internal/stdio/stdiotest"
 )
@@ -23,13 +21,10 @@ import (
 // what the adapter claims is what was seen of it.
 func TestStdio(t *testing.T) {
 	t.Parallel()
-	self := forEverybody(t)
+	command, behind := build(t, "lineprogram"), &runners{t: t}
 	conformance.Run(t, conformance.Setup{
 		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
-			world := runnertest.Start(t).Dial(t)
-			return hosted(t, logger, world, nil, func(p *stdio.Preset) {
-				p.Command, p.Env = self, map[string]string{programEnv: "1", "GORACE": "atexit_sleep_ms=0"}
-			})
+			return hosted(t, logger, behind.world(t), nil, func(p *stdio.Preset) { p.Command = command })
 		},
 		Phrase: conformance.Script,
 		Unsupported: map[string]string{
@@ -66,33 +61,6 @@ func TestStdioPythonExample(t *testing.T) {
 		Phrase:      func(i conformance.Intent) string { return conformance.DemoLines(i, conformance.Dialect{}) },
 		Unsupported: unsupported,
 	})
-}
-
-// forEverybody copies the test binary to where the program's user may start it.
-func forEverybody(t *testing.T) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := os.MkdirTemp("", "program") //nolint:usetesting // the folders above t.TempDir are for nobody else
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(folder); err != nil {
-			t.Error(err)
-		}
-	})
-	name := filepath.Join(folder, "program")
-	if err := errors.Join(os.Chmod(folder, 0o755), os.WriteFile(name, text, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	return name
 }
 
 // hosted is the adapter in a world, with the endpoint that programs have in a

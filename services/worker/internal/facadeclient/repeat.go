@@ -35,9 +35,13 @@ type outcome struct {
 
 // mayHaveActed says that nobody knows whether an effect happened: a caller that
 // asked again under another key would make it happen twice. A run that is over is
-// told so instead; what it leaves open is what the ledger says.
+// told so instead, which says as little of the effect; a refusal would say that
+// there was none.
 func (o outcome) mayHaveActed(ctx context.Context) bool {
-	return (o.unknown || o.before && refused(o.err)) && ctx.Err() == nil && !fault.Is(o.err, fault.Cancelled)
+	if o.before && refused(o.err) {
+		return true
+	}
+	return o.unknown && ctx.Err() == nil && !fault.Is(o.err, fault.Cancelled)
 }
 
 // refused tells an answer at the door, which says nothing of an earlier attempt,

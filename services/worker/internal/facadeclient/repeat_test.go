@@ -60,3 +60,48 @@ func TestRepeat(t *testing.T) {
 		})
 	})
 }
+
+// A refusal says nothing of an earlier attempt that may have arrived, also where
+// the run has ended meanwhile. What ends the run itself says nothing either, and
+// is what the caller is told.
+func TestMayHaveActed(t *testing.T) {
+	away, refusal := fault.New(fault.DependencyUnavailable, "test"), fault.New(fault.ToolDenied, "test")
+	for name, c := range map[string]struct {
+		errs []error
+		sent string
+		// ends says that the run ends during the last attempt.
+		ends bool
+		want bool
+	}{
+		"refused":                            {[]error{refusal}, "y", false, false},
+		"refused at the end":                 {[]error{refusal}, "y", true, false},
+		"never arrived and refused":          {[]error{away, refusal}, "ny", false, false},
+		"lost and refused":                   {[]error{away, refusal}, "yy", false, true},
+		"lost and refused at the end":        {[]error{away, refusal}, "yy", true, true},
+		"lost, away and refused at the end":  {[]error{away, away, refusal}, "yny", true, true},
+		"lost and over":                      {[]error{away, fault.New(fault.StaleLease, "test")}, "yy", true, false},
+		"lost and answered from the record":  {[]error{away, fault.New(fault.ToolOutcomeUnknown, "test")}, "yy", false, false},
+		"lost at the end":                    {[]error{context.Canceled}, "y", true, false},
+		"never arrived and refused, run end": {[]error{away, refusal}, "ny", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				calls := 0
+				out := repeat(ctx, firstPause, func(ctx context.Context) error {
+					if c.sent[calls] == 'y' {
+						httptrace.ContextClientTrace(ctx).GotConn(httptrace.GotConnInfo{})
+					}
+					if calls++; c.ends && calls == len(c.errs) {
+						cancel()
+					}
+					return c.errs[calls-1]
+				})
+				if out.mayHaveActed(ctx) != c.want || calls != len(c.errs) {
+					t.Errorf("%v: %v after %d calls", out, !c.want, calls)
+				}
+			})
+		})
+	}
+}

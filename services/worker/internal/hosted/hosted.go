@@ -43,7 +43,9 @@ type World interface {
 	// grace. It returns once nothing is left. No process is no error.
 	KillAll(ctx context.Context, grace time.Duration) error
 	// Freeze stops every process of the world, and Thaw lets them go on. What is
-	// frozen writes no file.
+	// frozen writes no file: a world in which something runs all the same is ended,
+	// which the program's Exit gives as its Reason. Errors: protocol, where that
+	// has happened.
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
 	// WriteFile makes a file and the folders above it, under Home or Workspace.
@@ -101,4 +103,7 @@ type Exit struct {
 	Signal string
 	// Limit that most likely ended it, as Limits names it; "" for none.
 	Limit string
+	// Reason is a fixed sentence of the world, where that ended the program and nobody
+	// had asked for it; "" else.
+	Reason string
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/harness"
 )
 
 // maxErrorBody is how much of an error is read for its code.
@@ -137,7 +138,7 @@ func (c *carrier) unanswered(err error) Outcome {
 	if known, ok := errors.AsType[*fault.Error](err); ok {
 		code = known.Code()
 	}
-	refuse(c.w, code.HTTPStatus(), refusal{Code: string(code), Message: code.Message()})
+	refuse(c.w, statusFor(code.HTTPStatus(), code), refusal{Code: string(code), Message: code.Message()})
 	return Outcome{Result: Failed, Code: code}
 }
 
@@ -153,21 +154,53 @@ func (c *carrier) failed(res *http.Response) Outcome {
 			h.Set(name, v)
 		}
 	}
-	c.w.WriteHeader(res.StatusCode)
+	code := codeOf(res, body)
+	status := statusFor(res.StatusCode, code)
+	if status != res.StatusCode && c.route.wire == harness.WireGemini { // its clients read the status there too
+		body = geminiFinal(code)
+	}
+	c.w.WriteHeader(status)
 	_, _ = c.w.Write(body) // a program that has gone needs no answer
-	return Outcome{Result: Failed, Status: res.StatusCode, Code: codeOf(res.StatusCode, body), RetryAfter: retryAfter(res.Header)}
+	return Outcome{Result: Failed, Status: res.StatusCode, Code: code, RetryAfter: retryAfter(res.Header)}
 }
 
-// codeOf is the proxy's own code, where it has said one, else by status.
-func codeOf(status int, body []byte) fault.Code {
-	var said struct {
+// statusFor is the status that a program gets. Programs go by it alone, and try again,
+// some of them for minutes, where it may be for a moment only: so what is final has
+// one that is.
+func statusFor(status int, code fault.Code) int {
+	passing := status >= http.StatusInternalServerError || status == http.StatusTooManyRequests ||
+		status == http.StatusConflict || status == http.StatusRequestTimeout
+	if passing && !code.Retryable() {
+		return http.StatusBadRequest
+	}
+	return status
+}
+
+// geminiFinal is the body of an error that is final, on that wire.
+func geminiFinal(code fault.Code) []byte {
+	var e struct {
 		Error struct {
-			Code json.RawMessage `json:"code"`
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+			Status  string `json:"status"`
 		} `json:"error"`
 	}
-	var code fault.Code
-	if json.Unmarshal(body, &said) == nil {
-		_ = json.Unmarshal(said.Error.Code, &code) // gemini has a number there
+	e.Error.Code, e.Error.Message, e.Error.Status = http.StatusBadRequest, code.Message(), "INVALID_ARGUMENT"
+	body, err := json.Marshal(e)
+	if err != nil { // strings and numbers always marshal
+		return nil
+	}
+	return body
+}
+
+// faultHeader is where the proxy says its own code.
+const faultHeader = "Cofferdam-Fault"
+
+// codeOf is the proxy's own code, where it has said one, else by status.
+func codeOf(res *http.Response, body []byte) fault.Code {
+	status, code := res.StatusCode, fault.Code(res.Header.Get(faultHeader))
+	if !code.Known() {
+		code = codeIn(body)
 	}
 	switch {
 	case code == fault.Cancelled: // the proxy was stopped; the run was not
@@ -181,6 +214,19 @@ func codeOf(status int, body []byte) fault.Code {
 	default:
 		return fault.ModelFailed
 	}
+}
+
+// codeIn is the code of an error body; gemini has a number there.
+func codeIn(body []byte) (code fault.Code) {
+	var said struct {
+		Error struct {
+			Code json.RawMessage `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(body, &said) == nil {
+		_ = json.Unmarshal(said.Error.Code, &code) // what is no text is none
+	}
+	return code
 }
 
 func retryAfter(h http.Header) time.Duration {

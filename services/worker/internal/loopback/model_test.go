@@ -241,6 +241,95 @@ func TestTheLimitOfModelCalls(t *testing.T) {
 	}
 }
 
+// What is final must not look like something that passes: programs would try again
+// for minutes.
+func TestWhatIsFinalIsToldAsSuch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer http.HandlerFunc
+		want   int
+	}{
+		"failed for good":   {status(502, `{"error":{"code":"model_failed"}}`), 400},
+		"no lease any more": {status(409, `{"error":{"code":"stale_lease"}}`), 400},
+		"not allowed":       {status(403, `{"error":{"code":"capability_scope"}}`), 403},
+		"down":              {status(503, `{"error":{"code":"model_unavailable"}}`), 503},
+		"down, unsaid":      {status(502, "x"), 502},
+		"throttled":         {status(429, ""), 429},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			s.begin(t)
+			s.proxy.says(tc.answer)
+			if a := s.post(t, chat, "{}"); a.status != tc.want {
+				t.Errorf("the program got %d, want %d", a.status, tc.want)
+			}
+		})
+	}
+	s := newStand(t)
+	run, _ := s.begin(t)
+	s.proxy.says(status(502, `{"error":{"code":502,"status":"INTERNAL"}}`, "Cofferdam-Fault", "model_failed"))
+	a := s.post(t, "/v1beta/models/m:streamGenerateContent?alt=sse", "{}")
+	if a.status != 400 || !strings.Contains(a.body, `"code":400`) || strings.Contains(a.body, "502") {
+		t.Errorf("gemini got %d %s", a.status, a.body)
+	}
+	run.Close()
+	if o := run.Outcome(); o.Code != fault.ModelFailed || o.Status != 502 {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+// A program may try again, but not without end: after some failures in a row that do
+// not pass by themselves, whoever drives the run is told.
+func TestAModelThatFailsAgainAndAgain(t *testing.T) {
+	cut := stream(true, `{"choices":[{"delta":{"content":"a"}}]}`)
+	fine := whole(`{"choices":[{"finish_reason":"stop"}]}`)
+	down, final := status(503, `{"error":{"code":"model_unavailable"}}`), status(502, `{"error":{"code":"model_failed"}}`)
+	for name, tc := range map[string]struct {
+		answers []http.HandlerFunc
+		fatal   bool
+	}{
+		"cut":                   {[]http.HandlerFunc{cut, cut, cut}, true},
+		"cut and failed":        {[]http.HandlerFunc{fine, cut, final, cut}, true},
+		"cut, but well at last": {[]http.HandlerFunc{cut, cut, fine, cut, cut}, false},
+		"down":                  {[]http.HandlerFunc{down, down, down, down, down}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			run, _ := s.begin(t)
+			for _, answer := range tc.answers {
+				s.proxy.says(answer)
+				s.post(t, chat, `{"tools":[{}]}`)
+			}
+			s.proxy.says(fine)
+			s.post(t, chat, "{}") // a side call changes nothing
+			run.Close()
+			select {
+			case <-run.Fatal():
+				if !tc.fatal || !fault.Is(run.Err(), fault.ModelFailed) {
+					t.Errorf("ended by %v", run.Err())
+				}
+			default:
+				if tc.fatal {
+					t.Error("nobody was told")
+				}
+			}
+		})
+	}
+}
+
+// A program that used up its calls by repeating one that failed has failed.
+func TestTheLimitOfModelCallsHidesNoFailure(t *testing.T) {
+	s := newStand(t)
+	run, _ := s.begin(t, func(c *loopback.RunConfig) { c.Limits.ModelCalls = 2 })
+	s.proxy.says(status(503, `{"error":{"code":"model_unavailable"}}`))
+	for range 4 {
+		s.post(t, chat, "{}")
+	}
+	run.Close()
+	if got := run.Outcome(); got.Result != loopback.Failed || got.Code != fault.ModelUnavailable {
+		t.Errorf("outcome %+v", got)
+	}
+}
+
 // A stream reaches the program as it comes, and ends with the run.
 func TestStreamsAreNotHeldBack(t *testing.T) {
 	s := newStand(t)

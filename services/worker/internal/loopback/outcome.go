@@ -1,6 +1,8 @@
 package loopback
 
 import (
+	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -73,20 +75,53 @@ type ledger struct {
 	usage Usage
 }
 
-// outcome is that of the last call that ended among the main ones. Agents make
-// side calls too, for titles and suggestions, with no tools or with a few; main
-// are those that offer at least half as many tools as any.
-func (l *ledger) outcome() Outcome {
-	most := 0
-	for _, c := range l.calls {
-		most = max(most, c.tools)
-	}
-	for _, c := range slices.Backward(l.calls) {
-		if c.ended && !c.idle && 2*c.tools >= most {
-			return c.outcome
+// main are the outcomes of the main calls that have ended, the last one first.
+// Agents make side calls too, for titles and suggestions, with no tools or with a
+// few; main are those that offer at least half as many tools as any.
+func (l *ledger) main() iter.Seq[Outcome] {
+	return func(yield func(Outcome) bool) {
+		most := 0
+		for _, c := range l.calls {
+			most = max(most, c.tools)
+		}
+		for _, c := range slices.Backward(l.calls) {
+			if c.ended && !c.idle && 2*c.tools >= most && !yield(c.outcome) {
+				return
+			}
 		}
 	}
-	return Outcome{}
+}
+
+// outcome is that of the last main call. One that the run's limit has refused says
+// nothing where it was to repeat one that had failed.
+func (l *ledger) outcome() (last Outcome) {
+	for o := range l.main() {
+		switch {
+		case o.Result == Exhausted:
+			last = o
+		case last.Result == Exhausted && o.Result == Finished:
+			return last
+		default:
+			return o
+		}
+	}
+	return last
+}
+
+// maxFailures is how many main calls may fail in a row for good. Programs try again
+// by themselves, some of them for minutes.
+const maxFailures = 3
+
+// failures counts the main calls that have failed in a row, but for those that may
+// pass by themselves.
+func (l *ledger) failures() (n int) {
+	for o := range l.main() {
+		if o.Result != Cut && (o.Result != Failed || o.Code.Retryable()) {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // Outcome decides how the turn ended: that of the last main call which has ended.
@@ -130,8 +165,15 @@ func (r *Run) beginModel(tools int) (c *modelCall, allowed bool) {
 }
 
 func (r *Run) endModel(c *modelCall, o Outcome, idle bool, u Usage) {
+	if r.noteModel(c, o, idle, u) >= maxFailures {
+		r.fail(fault.Wrap(fmt.Errorf("%d model calls in a row have failed", maxFailures), fault.ModelFailed, "loopback.endModel"))
+	}
+}
+
+func (r *Run) noteModel(c *modelCall, o Outcome, idle bool, u Usage) (failures int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.ended, c.idle, c.outcome = true, idle, o
 	r.models.usage.add(u)
+	return r.models.failures()
 }

@@ -84,8 +84,8 @@ func (r *Run) Close() {
 	r.busy.Wait()
 }
 
-// Fatal is closed when a broker said that this run may do nothing more. Err says
-// what.
+// Fatal is closed when a broker said that this run may do nothing more, or when the
+// model has failed too often in a row. Err says what.
 func (r *Run) Fatal() <-chan struct{} { return r.fatal }
 
 // Err is why the run may do nothing more, or nil.

@@ -112,9 +112,9 @@ func (r *testRun) finish(t *testing.T, result harness.Result, err error) {
 	}
 	var end event.Data
 	switch {
-	case errors.Is(r.ctx.Err(), context.DeadlineExceeded), f.Code() == fault.DeadlineExceeded:
+	case errors.Is(r.ctx.Err(), context.DeadlineExceeded):
 		end = event.RunCancelled{Reason: event.CancelledByDeadline, SideEffectStatus: event.SideEffectsPossible}
-	case r.ctx.Err() != nil, f.Code() == fault.Cancelled:
+	case r.ctx.Err() != nil:
 		end = event.RunCancelled{Reason: event.CancelledByClient, SideEffectStatus: event.SideEffectsPossible}
 	default:
 		e := event.RunError{Code: string(f.Code()), Message: f.Code().Message(), Retryable: f.Code().Retryable(), SideEffectStatus: event.SideEffectsPossible}

@@ -10,6 +10,25 @@
 // (no_new_privs), with none of the runner's descriptors and environment; nothing
 // that it starts outlives a kill; and what is archived stands still meanwhile.
 //
+// # What is frozen
+//
+// To freeze is to send SIGSTOP, which a process can prepare for: SIGCONT from a timer
+// or a descriptor of its own wakes it. So a frozen world is watched, ten times a
+// second, until it is thawed or ended. One in which a process is awake, has ended, or
+// has been on a processor since, is ended: all processes are killed, an archive that is
+// under way fails, and the program's end has a reason. What a process does between two
+// looks of the first half second, and then stops itself again, is not seen: until then
+// the kernel's own work of stopping it looks the same.
+//
+// # What it leaves to others
+//
+// The runner does not have the kernel take a program before itself where memory is
+// short: /proc is read-only in the world that it is made for, and a rule that let
+// oom_score_adj be written would let programs write one another's memory as well, by
+// /proc/PID/mem. Where a control group ends as a whole it would change nothing.
+//
+// # Its own life
+//
 // A worker that hangs up takes the world with it: every process is killed and the
 // folders are emptied before another connection is taken.
 //

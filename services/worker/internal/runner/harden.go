@@ -19,7 +19,7 @@ func Harden() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("dumpable: %w", err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+	if err := withoutCores(); err != nil {
 		return fmt.Errorf("core limit: %w", err)
 	}
 	if err := warnedOfCPU(); err != nil {
@@ -29,6 +29,19 @@ func Harden() error {
 		return fmt.Errorf("close_range: %w", err)
 	}
 	return nil
+}
+
+// withoutCores limits core files to one byte: with none the kernel still pipes a dump
+// to a program of the host, where core_pattern says so, and with one it does not. A
+// limit of none that somebody has set before cannot be raised.
+func withoutCores() error {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &r); err != nil {
+		return err
+	}
+	r.Max = min(1, r.Max)
+	r.Cur = r.Max
+	return unix.Setrlimit(unix.RLIMIT_CORE, &r)
 }
 
 // warnedOfCPU lowers the soft limit of processor time below the hard one: at that a

@@ -66,18 +66,18 @@ func (k *killer) everything() error {
 
 // freeze stops every process until a look finds all of them stopped, twice: what
 // was missed by the first could have let others go on. It gives up when late.
-func (k *killer) freeze(late <-chan struct{}) (done bool, err error) {
+func (k *killer) freeze(late <-chan struct{}) (stopped []proctree.Process, done bool, err error) {
 	var before []proctree.Process
 	for round := 1; ; round++ {
 		if err := k.tree.Signal(unix.SIGSTOP); err != nil {
-			return false, err
+			return nil, false, err
 		}
 		found, still, err := k.look()
 		if err != nil {
-			return false, err
+			return nil, false, err
 		}
 		if still && before != nil && alike(before, found) {
-			return true, nil
+			return found, true, nil
 		}
 		before = nil
 		if still {
@@ -86,11 +86,11 @@ func (k *killer) freeze(late <-chan struct{}) (done bool, err error) {
 		}
 		if round%patience == 0 {
 			if err := letExec(found); err != nil {
-				return false, err
+				return nil, false, err
 			}
 		}
 		if !pause(nil, late, min(time.Duration(round)*quick, look)) {
-			return false, nil
+			return nil, false, nil
 		}
 	}
 }

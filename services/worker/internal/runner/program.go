@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,9 @@ type program struct {
 	out   net.Conn
 	wg    sync.WaitGroup
 
+	// ran: it was killed because something of it ran while it was frozen.
+	ran atomic.Bool
+
 	done chan struct{}     // closed when the first process has ended
 	end  runnerproto.Ended // after done
 }
@@ -40,6 +44,9 @@ func (p *program) run(ended <-chan unix.WaitStatus) {
 	p.wg.Go(func() { logLines(p.world.log, p.pipes.stderr, time.Now) })
 	p.wg.Go(func() { // ends when the process is reaped
 		p.end = p.world.limits.ended(<-ended, p.since)
+		if p.ran.Load() {
+			p.end.Reason = runnerproto.ReasonRan
+		}
 		close(p.done)
 		_ = p.pipes.stdin.Close() // nobody reads what comes now
 		_ = p.in.Close()

@@ -22,10 +22,6 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// raised is what programs get as their oom_score_adj: where memory is short, the
-// kernel takes them before the runner, which can tell of it.
-const raised = "500"
-
 // start starts the program of a request. What is left of the one before is
 // killed. The streams are the program's from then on, or closed.
 func (w *world) start(ctx context.Context, r *runnerproto.Start, stdin, stdout net.Conn) (_ *program, err error) {
@@ -50,10 +46,10 @@ func (w *world) start(ctx context.Context, r *runnerproto.Start, stdin, stdout n
 	if w.program != nil && w.program.running() {
 		return nil, runnerproto.Fail(nil, runnerproto.Running, "a program runs")
 	}
+	w.unfreeze()
 	if err := w.killer.everything(); err != nil {
 		return nil, runnerproto.Fail(err, runnerproto.Internal, "processes of the program before are left")
 	}
-	w.frozen = false
 	if w.program != nil {
 		w.program.close() // what of its output nobody has read is not wanted
 		w.program = nil
@@ -171,8 +167,6 @@ func (w *world) launch(file string, args, env []string, dir string, stdin, stdou
 		ends.closeOurs()
 		return nil, launchError(err)
 	}
-	// Best effort: /proc may be read-only.
-	_ = os.WriteFile(filepath.Join("/proc", itoa(pid), "oom_score_adj"), []byte(raised), 0)
 	w.started++
 	p := &program{id: w.started, pid: pid, world: w, since: since, pipes: ends, in: stdin, out: stdout, done: make(chan struct{})}
 	p.run(ended)

@@ -38,10 +38,13 @@ type world struct {
 	// life is held by what starts, stops or ends processes: one at a time.
 	life chan struct{}
 	// Under life.
-	frozen  bool
-	quiet   int // how many rely on that nothing runs
+	vigil   *vigil // while the world is frozen
+	moved   int    // how often it moved while it was
+	quiet   int    // how many rely on that nothing runs
 	program *program
 	started uint64
+
+	vigils sync.WaitGroup // their ends
 
 	// broken: what a session left could not be removed, so that there is no other.
 	broken atomic.Bool
@@ -85,6 +88,7 @@ func newWorld(cfg Config, log *slog.Logger) (w *world, err error) {
 
 // close is called when no process is left.
 func (w *world) close() {
+	w.vigils.Wait()
 	w.spawn.close()
 	w.closeFolders()
 }
@@ -145,9 +149,9 @@ func (w *world) kill(grace time.Duration) error {
 func (w *world) killWithin(until *deadline, grace time.Duration) error {
 	w.setGrace(until)
 	defer w.setGrace(nil)
+	w.unfreeze()
 	// What others rely on to stand still does not get to run once more.
 	if p := w.program; p != nil && grace > 0 && w.quiet == 0 {
-		w.frozen = false
 		if err := w.killer.terminate(p.pid, until.passed); err != nil {
 			w.log.Warn("program was not asked to end", "error", err)
 		}
@@ -155,7 +159,6 @@ func (w *world) killWithin(until *deadline, grace time.Duration) error {
 	if err := w.killer.everything(); err != nil {
 		return runnerproto.Fail(err, runnerproto.Internal, "processes are left")
 	}
-	w.frozen = false
 	return nil
 }
 
@@ -165,11 +168,15 @@ func (w *world) setGrace(d *deadline) {
 	w.grace = d
 }
 
+// freeze stops every process, and watches that none goes on until thaw or a kill.
 func (w *world) freeze(ctx context.Context) error {
 	if err := w.enter(ctx); err != nil {
 		return err
 	}
 	defer w.leave()
+	if w.vigil != nil { // to stop a process again would hide that it went on
+		return w.attend(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	w.mu.Lock()
@@ -180,13 +187,11 @@ func (w *world) freeze(ctx context.Context) error {
 		defer w.mu.Unlock()
 		w.stopFreezing = nil
 	}()
-	done, err := w.killer.freeze(ctx.Done())
+	stopped, done, err := w.killer.freeze(ctx.Done())
 	if err == nil && done {
-		w.frozen = true
-		return nil
-	}
-	if w.frozen {
-		return runnerproto.Fail(err, runnerproto.BrokenOrder, "a process of the frozen world runs")
+		if err = w.watch(ctx, stopped); err == nil {
+			return nil
+		}
 	}
 	thaw := w.killer.tree.Signal(unix.SIGCONT)
 	if err = errors.Join(err, thaw); err != nil {
@@ -203,7 +208,10 @@ func (w *world) thaw(ctx context.Context) error {
 	if w.quiet > 0 {
 		return errBusy()
 	}
-	w.frozen = false
+	if err := w.attend(ctx); err != nil { // or it would be let go on without anybody knowing
+		return err
+	}
+	w.unfreeze()
 	return w.killer.tree.Signal(unix.SIGCONT)
 }
 
@@ -218,26 +226,33 @@ func (w *world) hush(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	defer w.leave()
-	if err := w.checkQuiet(); err != nil {
+	if err := w.checkQuiet(ctx); err != nil {
 		return nil, err
 	}
 	w.quiet++
+	before := w.moved
 	return func() error {
 		w.life <- struct{}{}
 		defer w.leave()
 		w.quiet--
-		return w.checkQuiet()
+		if w.moved != before {
+			return moved(nil)
+		}
+		return w.checkQuiet(ctx)
 	}, nil
 }
 
 // checkQuiet fails while a process runs unfrozen.
-func (w *world) checkQuiet() error {
+func (w *world) checkQuiet(ctx context.Context) error {
+	if err := w.attend(ctx); err != nil {
+		return err
+	}
 	w.reap.reap()
 	found, still, err := w.killer.look()
 	if err != nil {
 		return err
 	}
-	if !still || len(found) > 0 && !w.frozen {
+	if !still || len(found) > 0 && w.vigil == nil {
 		empty, err := w.killer.tree.Empty() // a scan that was not whole may have seen the last end
 		if err != nil {
 			return err

@@ -22,13 +22,16 @@ func (w *World) KillAll(ctx context.Context, grace time.Duration) error {
 }
 
 // Freeze implements [hosted.World]. It fails with deadline_exceeded where a
-// process cannot be stopped in 10 seconds; all of them run on then.
+// process cannot be stopped in 10 seconds; all of them run on then. Frozen, the world
+// is watched: where a process goes on by itself all are killed, calls that rely on
+// them fail with protocol, and the program's Exit has a Reason.
 func (w *World) Freeze(ctx context.Context) error {
 	_, err := w.do(ctx, "runnerclient.Freeze", &runnerproto.Request{Freeze: &runnerproto.Nothing{}})
 	return err
 }
 
-// Thaw implements [hosted.World].
+// Thaw implements [hosted.World]. It fails with protocol where a process has gone on
+// before; nothing is left then.
 func (w *World) Thaw(ctx context.Context) error {
 	_, err := w.do(ctx, "runnerclient.Thaw", &runnerproto.Request{Thaw: &runnerproto.Nothing{}})
 	return err

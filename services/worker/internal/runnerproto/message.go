@@ -130,10 +130,17 @@ type Ended struct {
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"`
 	Limit  string `json:"limit,omitempty"`
+	// Reason is why the runner ended it: ReasonRan, or "".
+	Reason string `json:"reason,omitempty"`
 }
 
+// ReasonRan: something of the program ran while it was frozen.
+const ReasonRan = "ran while it was frozen"
+
 // Exit is the same in the words of the contract.
-func (e Ended) Exit() hosted.Exit { return hosted.Exit{Code: e.Code, Signal: e.Signal, Limit: e.Limit} }
+func (e Ended) Exit() hosted.Exit {
+	return hosted.Exit{Code: e.Code, Signal: e.Signal, Limit: e.Limit, Reason: e.Reason}
+}
 
 // Hit answers Limits.
 type Hit struct {

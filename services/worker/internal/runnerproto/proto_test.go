@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runnerproto"
 )
 
@@ -105,13 +106,26 @@ func TestErrorOnTheWire(t *testing.T) {
 	}
 }
 
+// What the runner says of an end arrives whole.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	want := runnerproto.Ended{Code: -1, Signal: "SIGKILL", Limit: "memory", Reason: runnerproto.ReasonRan}
+	var b bytes.Buffer
+	must(t, runnerproto.WriteFrame(&b, runnerproto.Reply{Ended: &want}, runnerproto.MaxReply))
+	var got runnerproto.Reply
+	must(t, runnerproto.ReadFrame(&b, &got, runnerproto.MaxReply))
+	if exit := (hosted.Exit{Code: -1, Signal: "SIGKILL", Limit: "memory", Reason: runnerproto.ReasonRan}); got.Ended == nil || got.Ended.Exit() != exit {
+		t.Errorf("%+v", got.Ended)
+	}
+}
+
 // FuzzRequest: no frame panics or is misread: what is taken is one call, and the
 // same again when it is written and read.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"id":1,"start":{"path":"sh","args":["-c"],"env":["A=1"],"dir":"/","stdin":1,"stdout":2}}`, `{"id":2,"kill":{"grace_ms":5}}`,
 		`{"id":3,"freeze":{}}`, `{"id":4,"write":{"path":"/home/agent/x","stream":1}}`, `{"id":5,"archive":{"include":["*"],"max_bytes":1,"stream":1}}`,
-		`{"id":6,"restore":{"stream":1}}`, `{"id":7,"limits":{},"reset":{}}`, `{"id":8,"wait":{"program":1}}`, `{"id":1,"cancel":{}}`,
+		`{"id":6,"restore":{"stream":1}}`, `{"id":7,"limits":{},"reset":{}}`, `{"id":9,"reset":{"keep_workspace":true}}`, `{"id":8,"wait":{"program":1}}`, `{"id":1,"cancel":{}}`,
 	} {
 		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...)) //nolint:gosec // short
 	}

@@ -10,6 +10,7 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/hosted"
+	"cofferdam.dev/services/worker/internal/hosted/materialize"
 )
 
 const (
@@ -19,6 +20,18 @@ const (
 	// maxFileName is in bytes.
 	maxFileName = 64
 )
+
+// materialize copies the manifests of the binding into the world.
+func (r *runtime) materialize(ctx context.Context) error {
+	if r.materialized {
+		return nil
+	}
+	if err := materialize.Copy(ctx, r.World, r.Workspace, r.construction.Manifest); err != nil {
+		return err
+	}
+	r.materialized = true
+	return nil
+}
 
 // writeHome writes the preset's files: a program before may have changed them.
 func (t *turn) writeHome(ctx context.Context) error {

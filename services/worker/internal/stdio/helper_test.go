@@ -3,6 +3,7 @@ package stdio
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/hosted"
+	"cofferdam.dev/services/worker/internal/manifest"
+	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/session"
 	"cofferdam.dev/services/worker/internal/stdio/stdiotest"
 )
@@ -28,6 +32,7 @@ import (
 const programEnv = "STDIO_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
+	runnertest.Main()
 	if name := os.Getenv(programEnv); name != "" {
 		os.Exit(runProgram(name))
 	}
@@ -40,7 +45,11 @@ const conversation = "conversation-1"
 // promise, in memory.
 type stand struct {
 	*session.Session
-	world        *stdiotest.World
+	// world is nil where the program runs behind a runner.
+	world *stdiotest.World
+	// processes of its programs.
+	processes    func() []int
+	workspace    string
 	thread       *heads
 	tools        *tools
 	memory       *memory
@@ -55,6 +64,9 @@ type change struct {
 	preset       func(*Preset)
 	construction func(*harness.Construction)
 	endpoint     Endpoint
+	manifests    manifest.Manifests
+	// world is another one than that of plain processes.
+	world hosted.World
 }
 
 // newStand hosts the program of a name.
@@ -67,16 +79,24 @@ func newStand(t *testing.T, program string, c change) *stand {
 	if c.preset != nil {
 		c.preset(&preset)
 	}
-	s := &stand{world: stdiotest.NewWorld(t), thread: &heads{}, tools: &tools{}, memory: &memory{}, files: &files{}, logs: &logs{}}
+	s := &stand{thread: &heads{}, tools: &tools{}, memory: &memory{}, files: &files{}, logs: &logs{}, workspace: t.TempDir()}
+	if c.world == nil {
+		s.world = stdiotest.NewWorld(t)
+		c.world, s.processes = s.world, s.world.Processes
+	} else {
+		mark := rand.Text()
+		preset.Env["MARK"] = mark
+		s.processes = func() []int { return stdiotest.Processes("MARK=" + mark) }
+	}
 	adapter, err := New(Config{
-		World: s.world, Preset: preset, Endpoint: c.endpoint, Logger: s.logger(),
+		World: c.world, Preset: preset, Endpoint: c.endpoint, Workspace: s.workspace, Logger: s.logger(),
 	})
 	must(t, err)
 	adapter.maxLines = 10_000
 	s.adapter = adapter
 	s.Session = session.New(session.Config{
 		Bounds:  event.Bounds{RunEvents: 1000},
-		Adapter: adapter, ImageDigest: "sha256:x", BootNonce: "n", Logger: slog.New(slog.NewTextHandler(s.logs, nil)),
+		Adapter: adapter, ImageDigest: "sha256:x", BootNonce: "n", Logger: slog.New(slog.NewTextHandler(s.logs, nil)), Workspace: s.workspace,
 	})
 	construction := harness.Construction{
 		AgentID: "agent-1", AgentName: "Agent", Prompt: "Be brief.", Interrupts: harness.InterruptPolicy{FormInput: true, ToolApproval: true},
@@ -93,7 +113,7 @@ func newStand(t *testing.T, program string, c change) *stand {
 	}
 	s.construction = construction
 	must(t, s.Bind(t.Context(), session.Bind{
-		Envelope: envelope("run-1", time.Minute), ConversationID: conversation, Construction: construction,
+		Envelope: envelope("run-1", time.Minute), ConversationID: conversation, Construction: construction, Manifests: c.manifests,
 		Expected: session.Info{HarnessID: ID, AdapterVersion: Version, ImageDigest: "sha256:x", BootNonce: "n"},
 	}, func() (session.Connector, error) { return s, nil }))
 	t.Cleanup(func() { must(t, s.Shutdown(context.WithoutCancel(t.Context()))) })
@@ -152,7 +172,7 @@ func (s *stand) read(t *testing.T, r *session.Run) events {
 	if _, ok := m.Terminal(); !ok {
 		t.Fatal("the run has no terminal")
 	}
-	if pids := s.world.Processes(); len(pids) > 0 {
+	if pids := s.processes(); len(pids) > 0 {
 		t.Errorf("%d processes run after the turn", len(pids))
 	}
 	return out

@@ -153,7 +153,7 @@ func TestCancel(t *testing.T) {
 			if !ok || end.Reason != event.CancelledByClient {
 				t.Errorf("ended by %#v", got.end())
 			}
-			if pids := s.world.Processes(); len(pids) > 0 {
+			if pids := s.processes(); len(pids) > 0 {
 				t.Errorf("%d processes run after the cancel", len(pids))
 			}
 			if _, err := os.Stat(filepath.Join(s.world.Root, hosted.Home, "cancelled")); (err == nil) != (name == "ends on cancel") {

@@ -1,6 +1,7 @@
 package stdio
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -85,6 +86,20 @@ func programs() map[string]func(*program) {
 			b := p.read()
 			home, err := os.ReadFile(os.Getenv("HOME") + "/.config/agent")
 			p.text(fmt.Sprint(r.Files[0].Path, " ", r.Files[0].Size, " ", a.ObjectID, " ", b.Error.Code, " ", string(home), err))
+			p.commit("")
+		},
+		"manifests": func(p *program) {
+			p.begin()
+			const skill, other = "skills/one/SKILL.md", "files/a.csv"
+			had, err := os.ReadFile(skill)
+			said := fmt.Sprint(string(had), err)
+			for _, forbidden := range []error{
+				os.WriteFile(skill, []byte("changed"), 0o600), os.Remove(skill), os.Rename("skills", "moved"), os.RemoveAll("files"), os.Chmod(skill, 0o600),
+			} {
+				said += fmt.Sprint(" ", errors.Is(forbidden, os.ErrPermission))
+			}
+			had, err = os.ReadFile(other)
+			p.text(fmt.Sprint(said, " ", string(had), err))
 			p.commit("")
 		},
 		"large state": func(p *program) {

@@ -111,9 +111,8 @@ func recordAll(t *testing.T) (requests, messages []string) {
 	}
 	for _, name := range []string{"good", "calls", "unknown tool", "memory", "files", "large state", "own tool", "fails", "logs"} {
 		s := newStand(t, name, change{construction: func(c *harness.Construction) {
-			c.Manifest = []harness.Materialized{{Path: "skills/a.md", MIMEType: "text/markdown", Size: 3}}
 			c.UserContext = []byte(`{"locale":"de"}`)
-		}})
+		}, manifests: manifests()})
 		turn(s)
 		if name == "good" {
 			s.run(t, "run-2", "again") // with a state

@@ -39,6 +39,9 @@ type Config struct {
 	World hosted.World
 	// Preset says what to run; see ParsePreset.
 	Preset Preset
+	// Workspace is the worker's own folder in which the binding's manifests were
+	// materialized; they are copied into the world. "" copies nothing.
+	Workspace string
 	// Endpoint is where the program reaches the model; nil gives it none.
 	Endpoint Endpoint
 	Logger   *slog.Logger
@@ -133,13 +136,17 @@ func (a *Adapter) Initialize(_ context.Context, c harness.Construction) (harness
 	return rt, nil
 }
 
-// runtime holds what bind gave. Everything of a turn lives in the turn.
+// runtime holds what bind gave. Everything else of a turn lives in the turn; there
+// is one at a time.
 type runtime struct {
 	Config
 	maxLines     int
 	construction harness.Construction
 	// tools by id.
 	tools map[string]harness.Tool
+	// materialized says that the manifests are in the world, which is once for its
+	// life: a program cannot write them.
+	materialized bool
 }
 
 // Cleanup ends every process of the world and empties its folders.

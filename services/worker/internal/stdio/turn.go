@@ -96,6 +96,9 @@ func (t *turn) play(ctx context.Context, first func(ctx context.Context, state [
 	if err != nil {
 		return harness.Result{}, err
 	}
+	if err := t.materialize(ctx); err != nil {
+		return harness.Result{}, err
+	}
 	request, err := first(ctx, state)
 	if err != nil {
 		return harness.Result{}, err

@@ -81,14 +81,9 @@ func Reported(body []byte) error {
 	}
 }
 
-// nearDeadline is how much earlier than here the run's deadline may come at the
-// other end, which closes the stream then.
-const nearDeadline = 500 * time.Millisecond
-
 // Broken is the failure of anything else: of the connection, or of what came over
 // it. What fails before an answer began may be asked again by whoever started the
-// run. The end of ctx and a fault of the transport stay what they are, and a
-// stream that breaks at the deadline is the deadline's.
+// run. The end of ctx and a fault of the transport stay what they are.
 func Broken(ctx context.Context, err error, began bool) error {
 	var known *fault.Error
 	switch {
@@ -96,18 +91,11 @@ func Broken(ctx context.Context, err error, began bool) error {
 		return fault.From(ctx.Err(), op)
 	case errors.As(err, &known):
 		return err
-	case late(ctx):
-		return fault.New(fault.DeadlineExceeded, op)
 	case began:
 		return &FailureError{Fault: fault.Wrap(errors.New("the model's stream is broken"), fault.ModelFailed, op)}
 	default:
 		return &FailureError{Fault: fault.Wrap(err, fault.ModelUnavailable, op)}
 	}
-}
-
-func late(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) <= nearDeadline
 }
 
 // Cut is the failure of a stream that ended without its terminal.

@@ -30,6 +30,20 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+func TestParseStatus(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]status{
+		"Name:\ta\\nState:\tR\nState:\tT (stopped)\nPid:\t7\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n": {'T', 7},
+		"Name:\tx\nState:\tS (sleeping)\n":      {'S', 0},
+		"State:\nvoluntary_ctxt_switches:\tx\n": {},
+		"":                                      {},
+	} {
+		if got := parseStatus([]byte(text)); got != want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
 func TestStill(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[byte]bool{'T': true, 't': true, 'Z': true, 'X': true, 'R': false, 'S': false, 'D': false, 'I': false, '?': false} {

@@ -92,10 +92,20 @@ func TestHeadless(t *testing.T) {
 			lines.Scan() // it goes on only while it is read
 		}
 	}
+	look := func() Glimpse {
+		t.Helper()
+		p, _ := find()
+		g, err := p.Look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
 	wait("the first thread ends", func() bool { _, state := find(); return state == 'Z' })
 	if p, _ := find(); p.Still {
 		t.Error("it is taken for one that does nothing")
 	}
+	wait("a look at it awake", func() bool { return look().Awake })
 	p, _ := find()
 	if err := p.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -103,6 +113,38 @@ func TestHeadless(t *testing.T) {
 	for until := time.Now().Add(time.Minute); !p.Still; p, _ = find() {
 		if time.Now().After(until) {
 			t.Fatal("it is never still")
+		}
+	}
+	// It leaves the processor a moment after it shows as stopped.
+	before := look()
+	for until := time.Now().Add(time.Minute); ; {
+		<-time.After(50 * time.Millisecond) // in which nothing may happen
+		now := look()
+		if now == before {
+			break
+		}
+		if before = now; time.Now().After(until) {
+			t.Fatal("what is stopped goes on")
+		}
+	}
+	if before.Awake || before.Gone || before.Switches == 0 {
+		t.Errorf("stopped: %+v", before)
+	}
+	if err := p.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	wait("it is awake again", func() bool { return look().Switches > before.Switches })
+	other := p
+	other.start++
+	if g, err := other.Look(); err != nil || !g.Gone {
+		t.Errorf("one whose number another has: %+v, %v", g, err)
+	}
+	if err := p.Signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(time.Minute); !look().Gone; { // not reaped yet
+		if time.Now().After(until) {
+			t.Fatal("it does not end")
 		}
 	}
 }

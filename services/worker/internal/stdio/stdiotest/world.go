@@ -161,7 +161,10 @@ func (w *World) KillAll(ctx context.Context, grace time.Duration) error {
 }
 
 // Processes are the pids of all that run in the world.
-func (w *World) Processes() []int {
+func (w *World) Processes() []int { return Processes(w.mark) }
+
+// Processes are those whose environment has the text.
+func Processes(mark string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -174,7 +177,7 @@ func (w *World) Processes() []int {
 		}
 		// A process that is gone, or dead and not yet waited for, has none.
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && bytes.Contains(env, []byte(w.mark)) {
+		if err == nil && bytes.Contains(env, []byte(mark)) {
 			pids = append(pids, pid)
 		}
 	}

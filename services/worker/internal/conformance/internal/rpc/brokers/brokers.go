@@ -6,7 +6,9 @@ package brokers
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,7 +19,6 @@ import (
 	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
-	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
 	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
 	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
@@ -30,7 +31,7 @@ import (
 // Name of the one service that is all brokers.
 const Name = "brokers"
 
-// Brokers are all of them.
+// Brokers are all of them, for all bindings of a Stand.
 type Brokers struct {
 	filebrokerv1connect.FileBrokerServiceHandler // what the suite's runs do not call
 
@@ -38,28 +39,14 @@ type Brokers struct {
 	effects *binding.Effects
 	url     string
 
-	mu sync.Mutex
-	// refuse makes a procedure fail with what it answers, if that is an error.
-	refuse func(procedure string) error
-	// lose cuts the answer of a procedure off, after it was carried out.
-	lose func(procedure string) bool
-	// acted are the calls that tools saw, as "ID TOOL ARGUMENTS".
-	acted    []string
-	approved map[string]bool
-	slow     chan struct{}
-	// snapshots by reference, records by scope and key.
-	snapshots map[string][]byte
-	records   map[string]*memoryv1.Record
-	models    int
+	mu       sync.Mutex
+	bindings map[string]*Binding
 }
 
 // New serves brokers on a Stand until the end of the test.
 func New(t *testing.T, s *rpctest.Stand) *Brokers {
 	t.Helper()
-	b := &Brokers{
-		stand: s, effects: binding.NewEffects(s.Writer), approved: map[string]bool{}, slow: make(chan struct{}, 64),
-		snapshots: map[string][]byte{}, records: map[string]*memoryv1.Record{},
-	}
+	b := &Brokers{stand: s, effects: binding.NewEffects(s.Writer), bindings: map[string]*Binding{}}
 	callers := identity.AllowList{identity.AnySandbox(s.Domain.TrustDomain())}
 	policy := func(a capability.Audience) rpc.Policy {
 		return rpc.Policy{Callers: callers, Audience: a, Fence: rpc.RunFence, MaxBytes: 4 << 20}
@@ -83,9 +70,9 @@ func New(t *testing.T, s *rpctest.Stand) *Brokers {
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)
 	memoryv1connect.RegisterMemoryServiceHandler(srv.Connect(), remembering{b})
 	model := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.mu.Lock()
-		b.models++
-		b.mu.Unlock()
+		if c, ok := rpc.ClaimsFrom(r.Context()); ok {
+			b.Of(c.BindingID).asksModel()
+		}
 		demomodel.New().ServeHTTP(w, r)
 	})
 	for _, pattern := range []string{"POST /v1/chat/completions", "POST /v1/responses", "POST /v1/messages", "POST /v1/messages/count_tokens", "POST /v1beta/models/{call}"} {
@@ -104,59 +91,51 @@ func (b *Brokers) Endpoint() rpc.Endpoint {
 	return rpc.Endpoint{Address: b.url, ID: rpctest.ServiceID(Name)}
 }
 
-// Refuse makes procedures fail; nil ends that.
-func (b *Brokers) Refuse(f func(procedure string) error) {
+// Of is what the brokers keep for a binding.
+func (b *Brokers) Of(bindingID string) *Binding {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refuse = f
-}
-
-// Lose cuts answers off after what was asked for was done; nil ends that.
-func (b *Brokers) Lose(f func(procedure string) bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lose = f
-}
-
-// Approve lets the tool that needs an approval act for these calls.
-func (b *Brokers) Approve(callIDs ...string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, id := range callIDs {
-		b.approved[id] = true
+	if b.bindings[bindingID] == nil {
+		b.bindings[bindingID] = newBinding()
 	}
+	return b.bindings[bindingID]
 }
 
-// Acted are the calls that tools saw, as "ID TOOL ARGUMENTS", in their order.
-func (b *Brokers) Acted() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append([]string(nil), b.acted...)
+// enter gives the binding of a request, unless its procedure is refused.
+func (b *Brokers) enter(ctx context.Context, procedure string) (*Binding, error) {
+	env, ok := rpc.EnvelopeFrom(ctx)
+	if !ok {
+		return nil, fault.New(fault.Internal, "brokers."+procedure)
+	}
+	x := b.Of(env.BindingID)
+	return x, x.refuses(procedure)
 }
-
-// ModelCalls is how often the model was asked.
-func (b *Brokers) ModelCalls() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.models
-}
-
-// Slow has a value for each call of the slow tool that has begun.
-func (b *Brokers) Slow() <-chan struct{} { return b.slow }
 
 // losing carries a request out and cuts its answer off.
 func (b *Brokers) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.mu.Lock()
-		lost := b.lose != nil && b.lose(name(r.URL.Path))
-		b.mu.Unlock()
-		if !lost {
+		if !b.Of(bindingOf(r)).loses(name(r.URL.Path)) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		next.ServeHTTP(&unheard{header: http.Header{}}, r)
 		panic(http.ErrAbortHandler)
 	})
+}
+
+// bindingOf is what a token says, whether it is true or not: the door is what
+// decides.
+func bindingOf(r *http.Request) string {
+	var claims struct {
+		BindingID string `json:"binding_id"`
+	}
+	_, rest, _ := strings.Cut(r.Header.Get("Authorization"), ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil || json.Unmarshal(raw, &claims) != nil {
+		return ""
+	}
+	return claims.BindingID
 }
 
 func name(procedure string) string { return procedure[strings.LastIndexByte(procedure, '/')+1:] }
@@ -169,18 +148,10 @@ func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
 func (u *unheard) WriteHeader(int)             {}
 func (u *unheard) Flush()                      {}
 
-func (b *Brokers) enter(procedure string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.refuse != nil {
-		return b.refuse(procedure)
-	}
-	return nil
-}
-
 // LoadHead gives the head that is committed.
 func (b *Brokers) LoadHead(ctx context.Context, req *threadstatev1.LoadHeadRequest) (*threadstatev1.LoadHeadResponse, error) {
-	if err := b.enter("LoadHead"); err != nil {
+	x, err := b.enter(ctx, "LoadHead")
+	if err != nil {
 		return nil, err
 	}
 	env, _ := rpc.EnvelopeFrom(ctx)
@@ -191,42 +162,38 @@ func (b *Brokers) LoadHead(ctx context.Context, req *threadstatev1.LoadHeadReque
 	if c := req.GetCodec(); r.Head.Revision > 0 && (r.Head.Codec != c.GetName() || r.Head.CodecVersion != c.GetVersion()) {
 		return nil, fault.New(fault.InvalidRequest, "brokers.LoadHead", fault.Detail("codec: not that of the head"))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	sum, err := hex.DecodeString(r.Head.SHA256)
 	return &threadstatev1.LoadHeadResponse{
-		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef, Payload: b.snapshots[r.Head.SnapshotRef], Sha256: sum,
+		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef, Payload: x.snapshot(r.Head.SnapshotRef), Sha256: sum,
 	}, err
 }
 
 // WriteSnapshot keeps a snapshot.
-func (b *Brokers) WriteSnapshot(_ context.Context, req *threadstatev1.WriteSnapshotRequest) (*threadstatev1.WriteSnapshotResponse, error) {
-	if err := b.enter("WriteSnapshot"); err != nil {
+func (b *Brokers) WriteSnapshot(ctx context.Context, req *threadstatev1.WriteSnapshotRequest) (*threadstatev1.WriteSnapshotResponse, error) {
+	x, err := b.enter(ctx, "WriteSnapshot")
+	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(req.GetPayload())
 	if hex.EncodeToString(sum[:]) != hex.EncodeToString(req.GetSha256()) {
 		return nil, fault.New(fault.InvalidRequest, "brokers.WriteSnapshot")
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	ref := "snap_" + req.GetEnvelope().GetRunId() + "_" + req.GetEnvelope().GetIdempotencyKey()
-	b.snapshots[ref] = req.GetPayload()
+	x.keep(ref, req.GetPayload())
 	return &threadstatev1.WriteSnapshotResponse{SnapshotRef: ref}, nil
 }
 
 // CommitHead makes write 5 of the record.
 func (b *Brokers) CommitHead(ctx context.Context, req *threadstatev1.CommitHeadRequest) (*threadstatev1.CommitHeadResponse, error) {
-	if err := b.enter("CommitHead"); err != nil {
+	x, err := b.enter(ctx, "CommitHead")
+	if err != nil {
 		return nil, err
 	}
 	g, err := rpc.GrantFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	sum := sha256.Sum256(b.snapshots[req.GetSnapshotRef()])
-	b.mu.Unlock()
+	sum := sha256.Sum256(x.snapshot(req.GetSnapshotRef()))
 	commit := binding.HeadCommit{
 		ExpectedRevision: req.GetExpectedRevision(), Codec: req.GetCodec().GetName(), CodecVersion: req.GetCodec().GetVersion(),
 		SnapshotRef: req.GetSnapshotRef(), SHA256: hex.EncodeToString(sum[:]), IdempotencyDigest: g.Envelope().IdempotencyKey,
@@ -241,7 +208,7 @@ func (b *Brokers) CommitHead(ctx context.Context, req *threadstatev1.CommitHeadR
 
 // MarkUncertain ends a run as uncertain, where its end is open.
 func (b *Brokers) MarkUncertain(ctx context.Context, _ *threadstatev1.MarkUncertainRequest) (*threadstatev1.MarkUncertainResponse, error) {
-	if err := b.enter("MarkUncertain"); err != nil {
+	if _, err := b.enter(ctx, "MarkUncertain"); err != nil {
 		return nil, err
 	}
 	g, err := rpc.GrantFrom(ctx)

@@ -16,13 +16,14 @@ import (
 // remembering is the memory service.
 type remembering struct{ *Brokers }
 
-func (b remembering) Get(_ context.Context, req *memoryv1.GetRequest) (*memoryv1.GetResponse, error) {
-	if err := b.enter("Get"); err != nil {
+func (b remembering) Get(ctx context.Context, req *memoryv1.GetRequest) (*memoryv1.GetResponse, error) {
+	x, err := b.enter(ctx, "Get")
+	if err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r, ok := b.records[req.GetScope().String()+" "+req.GetKey()]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r, ok := x.records[req.GetScope().String()+" "+req.GetKey()]
 	if !ok {
 		return nil, fault.New(fault.NotFound, "brokers.Get")
 	}
@@ -34,7 +35,8 @@ func (b remembering) Get(_ context.Context, req *memoryv1.GetRequest) (*memoryv1
 }
 
 func (b remembering) Put(ctx context.Context, req *memoryv1.PutRequest) (*memoryv1.PutResponse, error) {
-	if err := b.enter("Put"); err != nil {
+	x, err := b.enter(ctx, "Put")
+	if err != nil {
 		return nil, err
 	}
 	g, err := rpc.GrantFrom(ctx)
@@ -44,14 +46,14 @@ func (b remembering) Put(ctx context.Context, req *memoryv1.PutRequest) (*memory
 	sum := sha256.Sum256(req.GetContent())
 	effect := binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "memory.put", ArgsDigest: req.GetKey() + string(sum[:])}
 	out, err := b.effects.Do(ctx, g, effect, func(context.Context) ([]byte, error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		at := req.GetScope().String() + " " + req.GetKey()
-		stands := b.records[at].GetRevision()
+		stands := x.records[at].GetRevision()
 		if stands != req.GetExpectedRevision() {
 			return nil, &binding.NotBegun{Err: fault.New(fault.MemoryRevisionConflict, "brokers.Put")}
 		}
-		b.records[at] = &memoryv1.Record{
+		x.records[at] = &memoryv1.Record{
 			Key: req.GetKey(), Kind: req.GetKind(), ContentType: req.GetContentType(), Content: req.GetContent(), Revision: stands + 1, Sha256: sum[:],
 		}
 		return strconv.AppendUint(nil, stands+1, 10), nil

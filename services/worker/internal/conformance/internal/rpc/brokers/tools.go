@@ -60,7 +60,8 @@ func (*Brokers) ListTools(context.Context, *toolbrokerv1.ListToolsRequest) (*too
 // CallTool goes the way of the real broker: at most once for its key.
 func (b *Brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
 	const op = "brokers.CallTool"
-	if err := b.enter("CallTool"); err != nil {
+	x, err := b.enter(ctx, "CallTool")
+	if err != nil {
 		return nil, err
 	}
 	switch req.GetToolId() {
@@ -69,10 +70,7 @@ func (b *Brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 	case Down:
 		return nil, fault.New(fault.ToolUnavailable, op)
 	case Write:
-		b.mu.Lock()
-		approved := b.approved[req.GetToolCallId()]
-		b.mu.Unlock()
-		if !approved {
+		if !x.allows(req.GetToolCallId()) {
 			return nil, fault.New(fault.ApprovalRequired, op)
 		}
 	}
@@ -81,23 +79,21 @@ func (b *Brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 		return nil, err
 	}
 	effect := binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "tool", ArgsDigest: req.GetToolId() + string(req.GetArguments())}
-	out, err := b.effects.Do(ctx, g, effect, func(ctx context.Context) ([]byte, error) { return b.act(ctx, req) })
+	out, err := b.effects.Do(ctx, g, effect, func(ctx context.Context) ([]byte, error) { return x.act(ctx, req) })
 	if err != nil {
 		return nil, err
 	}
 	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: req.GetToolId() == Fail, Replayed: out.Replayed}, nil
 }
 
-func (b *Brokers) act(ctx context.Context, req *toolbrokerv1.CallToolRequest) ([]byte, error) {
-	b.mu.Lock()
-	b.acted = append(b.acted, req.GetToolCallId()+" "+req.GetToolId()+" "+string(req.GetArguments()))
-	b.mu.Unlock()
+func (x *Binding) act(ctx context.Context, req *toolbrokerv1.CallToolRequest) ([]byte, error) {
+	x.acts(req.GetToolCallId() + " " + req.GetToolId() + " " + string(req.GetArguments()))
 	text := "echo of " + string(req.GetArguments())
 	switch req.GetToolId() {
 	case Fail:
 		text = "it did not work"
 	case Slow:
-		b.slow <- struct{}{}
+		x.slow <- struct{}{}
 		select {
 		case <-ctx.Done():
 		case <-time.After(slowest):

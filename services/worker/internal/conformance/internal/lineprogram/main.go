@@ -1,4 +1,6 @@
-package conformance_test
+// Command lineprogram is a program of the line protocol of the stdio adapter that
+// plays the scripts of the conformance suite.
+package main
 
 import (
 	"bufio"
@@ -9,10 +11,6 @@ import (
 	"strings"
 	"time"
 )
-
-// programEnv makes the test binary a program of the line protocol that plays the
-// scripts of the suite.
-const programEnv = "CONFORMANCE_PROGRAM"
 
 // object is any JSON object.
 type object = map[string]any
@@ -34,7 +32,7 @@ type memory struct {
 	Rest []json.RawMessage `json:"rest"`
 }
 
-func playProgram() {
+func main() {
 	p := &program{requests: make(chan object), waiting: map[string]object{}}
 	go p.listen()
 	p.say(object{"type": "ready", "protocol": 1})

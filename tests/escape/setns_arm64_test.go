@@ -1,0 +1,4 @@
+package escape
+
+// sysSetns is the number of setns(2), which package syscall does not have.
+const sysSetns = 268
