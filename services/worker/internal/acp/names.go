@@ -16,8 +16,9 @@ const maxOwnName = 48
 
 var (
 	identifier = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
-	// stamped is an id that an agent made of the tool's name and the time.
-	stamped = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9_.-]{0,127}?)-[0-9]{9,}(-[0-9a-z]+)*$`)
+	// stamped is an id that an agent made of the tool's name and the time, or the
+	// model's id of the call.
+	stamped = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9_.-]{0,127}?)(-[0-9]{9,}(-[0-9a-z]+)*|__call[A-Za-z0-9_-]*)$`)
 	// marked ends in the mark of an agent that shortens names.
 	marked = regexp.MustCompile(`^(.+)_[0-9a-z]{4,12}$`)
 )

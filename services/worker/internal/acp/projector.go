@@ -163,7 +163,7 @@ func (c *call) merge(r report) {
 	for _, f := range []struct {
 		to   *string
 		from string
-	}{{&c.title, r.title}, {&c.kind, r.kind}, {&c.name, r.name}, {&c.output, r.output}} {
+	}{{&c.title, r.title}, {&c.kind, r.kind}, {&c.name, r.name}} {
 		if f.from != "" {
 			*f.to = f.from
 		}
@@ -179,14 +179,25 @@ func (c *call) merge(r report) {
 	case told, len(c.input) == 0:
 		c.input = r.input
 	}
-	if r.more != "" && r.output == "" {
+	if rank(r.status) > rank(c.status) {
+		c.status = r.status
+	}
+	if rank(c.status) >= rank(statusRuns) {
+		c.hear(r)
+	}
+}
+
+// hear takes what a call has said. Before it is made, agents show what it is to do
+// in the same place.
+func (c *call) hear(r report) {
+	switch {
+	case r.output != "":
+		c.output = r.output
+	case r.more != "":
 		c.output = event.Truncate(c.output+r.more, event.MaxResultBytes)
 	}
 	if len(r.outputJSON) > 0 {
 		c.outputJSON = r.outputJSON
-	}
-	if rank(r.status) > rank(c.status) {
-		c.status = r.status
 	}
 }
 

@@ -149,6 +149,10 @@ func TestUpdatesBecomeEvents(t *testing.T) {
 			[]string{`ask {"toolCallId":"run_shell_command-1732000000000","status":"pending","title":"ls (list)","kind":"execute"}`, `{"sessionUpdate":"tool_call_update","toolCallId":"run_shell_command-1732000000000",` + completed + `}`},
 			[]string{`start agent.run_shell_command {"title":"ls (list)"}`, `finish "out"`},
 		},
+		"gemini, what it shows before is no result": {
+			[]string{`ask {"toolCallId":"run_shell_command__call_bb05","status":"pending","title":"ls","kind":"execute","content":[{"type":"content","content":{"type":"text","text":"(Lists)"}}]}`, `{"sessionUpdate":"tool_call_update","toolCallId":"run_shell_command__call_bb05","status":"completed","title":"ls","content":[]}`},
+			[]string{`start agent.run_shell_command {"title":"ls"}`, `finish ""`},
+		},
 		"gemini, rejected without an update": {
 			[]string{`ask {"toolCallId":"run_shell_command-1732000000000","status":"pending","title":"ls","kind":"execute"}`},
 			[]string{`start agent.run_shell_command {"title":"ls"}`, "error tool_outcome_unknown"},

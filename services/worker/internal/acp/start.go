@@ -199,7 +199,7 @@ func (r *runtime) newSession(ctx context.Context, t *turn, vars variables) error
 // before.
 func (r *runtime) loadSession(ctx context.Context, t *turn, vars variables, s snapshot) error {
 	p := t.program
-	p.session = s.Session
+	p.session, t.loaded = s.Session, true
 	if !p.capabilities().LoadSession {
 		return fault.New(fault.WorkerMismatch, "acp.start", fault.Detail("the agent cannot load a session"))
 	}

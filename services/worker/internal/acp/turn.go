@@ -26,6 +26,7 @@ type turn struct {
 	tag      string
 	revision uint64
 	made     int64
+	loaded   bool // the session, in this turn
 	run      *loopback.Run
 	program  *program
 	life     context.Context //nolint:containedctx // the life of the run, for what the agent says
@@ -85,7 +86,7 @@ func (t *turn) project(step func(p *projector) ([]event.Draft, error)) error {
 func (t *turn) update(u update) error {
 	// Whatever comes before the model was asked is the replay of an agent that
 	// replays late.
-	if t.cfg.Preset.LateReplay && t.run.ModelCalls() == 0 {
+	if t.loaded && t.cfg.Preset.LateReplay && t.run.ModelCalls() == 0 {
 		t.outside(u)
 		return nil
 	}

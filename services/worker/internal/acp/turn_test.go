@@ -139,6 +139,21 @@ func TestALateReplayIsNotTold(t *testing.T) {
 	}
 }
 
+// What comes of a call that was approved is no replay, although the model was not
+// asked yet.
+func TestAnApprovedCallIsNoLateReplay(t *testing.T) {
+	s := newStand(t, func(s *stand) { s.preset.LateReplay = true })
+	o := s.run(t, "run-1", lines("model x", askBash,
+		`raw {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"$S","update":{"sessionUpdate":"tool_call_update","toolCallId":"t1","status":"completed","rawOutput":"out"}}}`,
+		"model x"))
+	i := o.wantInterrupt(t)
+	o = s.resume(t, "run-2", o, decide(i, event.DecisionApprove)...)
+	o.wantFinished(t, "end_turn")
+	if f := of[event.ToolFinished](o.recorder); len(f) != 1 || f[0].Result != `"out"` {
+		t.Errorf("finished %+v, %s", f, o.types())
+	}
+}
+
 // An agent whose files are named by the minute cannot load a session in the minute
 // that it was made in.
 func TestTheNextMinuteIsWaitedFor(t *testing.T) {

@@ -163,7 +163,7 @@ func TestBindIsRefused(t *testing.T) {
 		}
 		right := bindRequest(c.stand.Envelope())
 		right.Endpoints.ToolBroker.Address = "unix:///run/toolbroker.sock"
-		right.Tools[0].InputSchema = []byte(`{"properties":{"a":{},"A":{}}}`) // tools may have such
+		right.Tools[0].InputSchema = []byte(`{"type":"object","properties":{"a":{},"A":{}}}`) // tools may have such
 		right.Limits.ShutdownGrace = durationpb.New(2e9)
 		_, err := c.bind(c.ctx(t), right)
 		must(t, err)
