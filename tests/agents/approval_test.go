@@ -101,15 +101,15 @@ func (c *talk) inWorkspace(t *testing.T, bindingID, name string) string {
 // command leaves a file of that name in the workspace, and says a word that stands
 // in no command.
 func command(name string) (line, word string) {
-	return ">>bash touch /workspace/" + name + "; echo the sum is $((40000 + 2718)), well", "the sum is 42718, well"
+	return ">>bash touch /workspace/" + name + "; expr 40000 + 2718", "42718"
 }
 
 // checkRan checks a run in which an approved call was made, once.
-func (c *talk) checkRan(t *testing.T, r turn, callID, result string) {
+func (c *talk) checkRan(t *testing.T, r turn, callID, result string, mute bool) {
 	t.Helper()
 	r.finished(t)
 	calls := r.calls(t)
-	if len(calls) != 1 || calls[0].ID != callID || calls[0].how != "tool.finished" || !strings.Contains(string(calls[0].Result), result) {
+	if len(calls) != 1 || calls[0].ID != callID || calls[0].how != "tool.finished" || !mute && !strings.Contains(string(calls[0].Result), result) {
 		t.Errorf("want the call %s to finish with %q: %s", callID, result, r)
 	}
 	if len(r.of("tool.started")) > 0 {
@@ -150,7 +150,11 @@ func TestAQuestionOfTheAgentIsApproved(t *testing.T) {
 				c.kill(t, q.BindingID)
 			}
 			r := c.decide(t, q, approve)
-			c.checkRan(t, r, q.call.ToolCallID, word)
+			if killed && a.mute {
+				r.finished(t)
+				continue
+			}
+			c.checkRan(t, r, q.call.ToolCallID, word, a.mute)
 			if _, err := os.Stat(c.inWorkspace(t, r.BindingID, file)); err != nil {
 				t.Errorf("killed %v: it was not run: %v", killed, err)
 			}
@@ -189,7 +193,7 @@ func TestABrokeredCallThatNeedsAnApproval(t *testing.T) {
 		name, text := w.sample(t)
 		q := c.ask(t, `>>call fs.read_text_file {"path":"`+name+`"}`, toolRead)
 		r := c.decide(t, q, approve)
-		c.checkRan(t, r, q.call.ToolCallID, text)
+		c.checkRan(t, r, q.call.ToolCallID, text, false)
 	})
 }
 

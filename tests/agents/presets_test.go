@@ -59,7 +59,7 @@ func write(file string, doc any) error {
 		return err
 	}
 	// Workers are other users, and read their own preset.
-	return os.WriteFile(file, raw, 0o644) //nolint:gosec // there is no secret in it
+	return os.WriteFile(file, raw, 0o644)
 }
 
 // preset is a shipped preset with the paths of this machine.

@@ -137,15 +137,15 @@ func TestAnAgentSeesNoSecretAndNoService(t *testing.T) {
 		ports := strings.Join([]string{portOf(t, w.API), portOf(t, w.Operator)}, " ")
 		message := ">>bash " + strings.NewReplacer("PORTS", ports, "MARK", mark).Replace(look) + "\n>>sleep 60000"
 		run := c.begin(t, message)
-		var shown string
+		shown, end := "", "all was "+strings.ToLower(mark)
 		// An agent may ask twice about one command, such as for folders that it names.
-		for asked := 0; !c.answers(t, run, &shown); asked++ {
+		for asked := 0; !c.answers(t, run, end, &shown); asked++ {
 			if asked == mostQuestions {
 				t.Fatalf("it asks for ever")
 			}
 			run = c.resume(t, c.asks(t, c.end(t, run), a.shell()), approve)
 		}
-		for _, want := range []string{"HOME=/home/agent", "process /proc/", " /workspace ", "all was " + strings.ToLower(mark)} {
+		for _, want := range []string{"HOME=/home/agent", "process /proc/", " /workspace "} {
 			if !strings.Contains(shown, want) {
 				t.Errorf("it was not shown %q, so nothing is proved", want)
 			}
@@ -167,20 +167,28 @@ func TestAnAgentSeesNoSecretAndNoService(t *testing.T) {
 	})
 }
 
-// answers waits until a run has a result of a tool, and is false for one that asks.
-func (c *talk) answers(t *testing.T, run apiclient.Started, result *string) (answers bool) {
+// answers waits until a run has told the end of what a command shows, as the result
+// of the call or as what the model repeats of it, and is false for a run that asks.
+func (c *talk) answers(t *testing.T, run apiclient.Started, end string, told *string) (answers bool) {
 	t.Helper()
+	var b strings.Builder
 	c.sees(t, run.RunID, "the shell's answer", func(e apiclient.Event) bool {
-		if e.Type != "tool.finished" {
-			return e.Type == "run.interrupted"
-		}
 		var d struct {
-			Result string `json:"result"`
+			Result any    `json:"result"`
+			Delta  string `json:"delta"`
 		}
-		data(t, e, &d)
-		*result, answers = d.Result, true
-		return true
+		switch e.Type {
+		case "run.interrupted":
+			return true
+		case "tool.finished", "text.delta":
+			data(t, e, &d)
+			result, _ := d.Result.(string)
+			b.WriteString(result + d.Delta)
+		}
+		answers = strings.Contains(b.String(), end)
+		return answers
 	})
+	*told = b.String()
 	return answers
 }
 

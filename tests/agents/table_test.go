@@ -27,6 +27,10 @@ type agent struct {
 	asks bool
 	// shellName is what it calls its shell; "" is bash.
 	shellName string
+	// mute says that it tells of a command neither its arguments nor what it said.
+	// A person decides on its title, and a model that is told of the decision in
+	// another process has to guess the call, which the demo model cannot.
+	mute bool
 }
 
 // theAgents are in the order of the time that they take.
@@ -37,7 +41,7 @@ func theAgents() []agent {
 		{name: "claude", memoryMiB: 1024, asks: true},
 		{name: "pi", memoryMiB: 768, shellName: "execute"},
 		{name: "codex", memoryMiB: 1024, hard: true, shellName: "execute"},
-		{name: "gemini", memoryMiB: 1280, hard: true, asks: true, shellName: "execute"},
+		{name: "gemini", memoryMiB: 1280, hard: true, asks: true, shellName: "run_shell_command", mute: true},
 	}
 }
 

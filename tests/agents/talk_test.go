@@ -262,7 +262,7 @@ func (c *talk) meanwhile(t *testing.T, run apiclient.Started, what string, holds
 	until(t, what, func(ctx context.Context) (bool, error) {
 		ok, err := holds()
 		if status, e := c.w.user.Run(ctx, run.RunID); !ok && e == nil && status.State == "ended" {
-			t.Fatalf("waiting for %s: the run ended: %s", what, turn{run, c.conversation, c.log(t, run.RunID)})
+			t.Fatalf("waiting for %s: the run ended: %s", what, turn{run, c.conversation, c.log(t, run.RunID)}) //nolint:contextcheck // of the test
 		}
 		return ok, err
 	})

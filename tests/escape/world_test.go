@@ -31,7 +31,7 @@ const (
 )
 
 // runSeconds is how long a run of the agents called brief may take.
-const runSeconds = 3
+const runSeconds = 4
 
 // python is where the interpreter of a hosted program is looked for. It has to be
 // one of the system: what it needs is below /usr then, which the sandbox shows.

@@ -11,9 +11,8 @@ import (
 type leaf int
 
 const (
-	// leafName is everything that is not listed: a name, an id, a choice. It is no
-	// address.
-	leafName leaf = iota
+	// Whatever is not listed is a name, an id, a choice. It is no address.
+	_ leaf = iota
 	// leafText is what people, models and tools say, and leafTool what a call
 	// carries or brings back, at any depth. Either may be anything: nobody fetches
 	// what is named there.
@@ -104,6 +103,7 @@ func leadsOut(s shape, place string, v any) bool {
 			return false
 		case leafSchema:
 			return schemaLeadsOut(v, false)
+		default:
 		}
 		for key, value := range v {
 			below := s.below(place, key)

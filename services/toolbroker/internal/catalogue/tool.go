@@ -12,10 +12,10 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/strictjson"
+	"cofferdam.dev/pkg/toolschema"
 	"cofferdam.dev/services/toolbroker/internal/call"
 	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 	"cofferdam.dev/services/toolbroker/internal/project"
-	"cofferdam.dev/pkg/toolschema"
 )
 
 // Bounds of what a server says of a tool, in bytes.

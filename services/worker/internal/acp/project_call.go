@@ -105,7 +105,7 @@ func (p *projector) approval(c *call) *grant {
 	if g := p.grantFor(c.ownName(), args); g != nil || len(c.question) == 0 {
 		return g
 	}
-	args, _ = objectOf(c.question, maxShownArguments)
+	args, _ = objectOf(c.question)
 	return p.grantFor(c.ownName(), args)
 }
 
@@ -183,7 +183,7 @@ func (c *call) shown() (event.Object, bool) {
 		input = c.arguments()
 	}
 	if len(input) > 0 && !emptyInput(input) {
-		return objectOf(input, maxShownArguments)
+		return objectOf(input)
 	}
 	if c.tool != nil || c.title == "" || c.title == c.name {
 		return event.EmptyObject, false
@@ -197,12 +197,12 @@ func (c *call) shown() (event.Object, bool) {
 
 // objectOf gives arguments as one compact JSON object that an event can have and
 // that a person can decide on, or false.
-func objectOf(raw json.RawMessage, most int) (event.Object, bool) {
+func objectOf(raw json.RawMessage) (event.Object, bool) {
 	var compact bytes.Buffer
 	if json.Compact(&compact, raw) != nil || !strings.HasPrefix(compact.String(), "{") {
 		return event.EmptyObject, false
 	}
-	o := strictjson.Options{MaxBytes: most, MaxDepth: event.MaxArgumentsDepth}
+	o := strictjson.Options{MaxBytes: maxShownArguments, MaxDepth: event.MaxArgumentsDepth}
 	if strictjson.Check(compact.Bytes(), o) != nil {
 		return event.EmptyObject, false
 	}
@@ -219,8 +219,8 @@ func sameJSON(a, b string) bool {
 
 // partOf tells whether an object has nothing that is not in the other one.
 func partOf(part, whole json.RawMessage) bool {
-	some, oka := objectOf(part, maxShownArguments)
-	all, okb := objectOf(whole, maxShownArguments)
+	some, oka := objectOf(part)
+	all, okb := objectOf(whole)
 	a, _ := exact(string(some))
 	b, _ := exact(string(all))
 	few, _ := a.(map[string]any)

@@ -17,7 +17,18 @@ import (
 // build builds a program of the suite where the user of a world may start it.
 func build(t *testing.T, name string) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", name) //nolint:usetesting // the folders above t.TempDir are for nobody else
+	file := filepath.Join(forEverybody(t), name)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", file, "./internal/"+name)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return file
+}
+
+// forEverybody is a folder that the user of a world may enter.
+func forEverybody(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "program") //nolint:usetesting // the folders above t.TempDir are for nobody else
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,12 +40,7 @@ func build(t *testing.T, name string) string {
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(folder, name)
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", file, "./internal/"+name)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return file
+	return folder
 }
 
 // runners are real runners in which the workers of a test take turns: a worker has

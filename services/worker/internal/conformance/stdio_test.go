@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	worlds "cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/loopback"
 	"cofferdam.dev/services/worker/internal/stdio"
-	"cofferdam.dev/services/worker/internal/stdio/stdiotest"
 )
 
 // A program that does all that the line protocol can carry, behind a real runner:
@@ -38,12 +36,12 @@ func TestStdio(t *testing.T) {
 func TestStdioPythonExample(t *testing.T) {
 	t.Parallel()
 	const folder = "../../../../examples/python-agent"
-	python, err := exec.LookPath("python3")
+	code, err := os.ReadFile(filepath.Join(folder, "agent.py"))
 	if err != nil {
-		t.Fatal("the example needs python3: ", err)
+		t.Fatal(err)
 	}
-	script, err := filepath.Abs(filepath.Join(folder, "agent.py"))
-	if err != nil {
+	script := filepath.Join(forEverybody(t), "agent.py")
+	if err := os.WriteFile(script, code, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(folder, "preset.json"))
@@ -54,9 +52,10 @@ func TestStdioPythonExample(t *testing.T) {
 	for _, name := range []string{"reasoning", "usage", "memory records", "subagent", "form", "dismissed form"} {
 		unsupported[name] = "the example leaves it out to stay short"
 	}
+	behind := &runners{t: t}
 	conformance.Run(t, conformance.Setup{
 		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
-			return hosted(t, logger, stdiotest.NewWorld(t), text, func(p *stdio.Preset) { p.Command, p.Args = python, []string{"-u", script} })
+			return hosted(t, logger, behind.world(t), text, func(p *stdio.Preset) { p.Args[len(p.Args)-1] = script })
 		},
 		Phrase:      func(i conformance.Intent) string { return conformance.DemoLines(i, conformance.Dialect{}) },
 		Unsupported: unsupported,

@@ -32,7 +32,7 @@ type Command struct {
 
 // World is where one program runs at a time. It is not a wall by itself: the
 // sandbox provider builds that. All methods are safe for concurrent use.
-type World interface {
+type World interface { //nolint:interfacebloat // one world, of which nobody needs a part
 	// Start starts the program; the one before has ended. What that left running is
 	// killed, and what nobody read of its output is lost. Errors: sandbox_not_ready
 	// where the world is gone, harness_options_invalid where the program cannot be

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +15,6 @@ import (
 
 	"cofferdam.dev/services/worker/internal/runnerproto"
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // program is a started program, and the copying between it and the worker.
 type program struct {

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/toolschema"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/manifest"
 	"cofferdam.dev/services/worker/internal/middleware"
-	"cofferdam.dev/pkg/toolschema"
 )
 
 // undoTimeout bounds giving up what was built for a bind that failed.

@@ -169,8 +169,18 @@ func TestSideEffectsOfARepeatedCall(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"one after the other": {
-			{1, nil, possible}, {0, refusal, none}, {1, nil, possible}, {0, lost, possible}, {1, nil, possible}, {0, refusal, possible},
-			{1, nil, possible}, {0, nil, known}, {1, nil, possible}, {0, refusal, known}, {1, nil, possible}, {0, lost, known},
+			{1, nil, possible},
+			{0, refusal, none},
+			{1, nil, possible},
+			{0, lost, possible},
+			{1, nil, possible},
+			{0, refusal, possible},
+			{1, nil, possible},
+			{0, nil, known},
+			{1, nil, possible},
+			{0, refusal, known},
+			{1, nil, possible},
+			{0, lost, known},
 		},
 		"at once, both refused":        {{2, nil, possible}, {0, refusal, possible}, {0, refusal, none}},
 		"at once, refused and lost":    {{2, nil, possible}, {0, refusal, possible}, {0, lost, possible}},

@@ -10,10 +10,10 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/toolschema"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/manifest"
 	"cofferdam.dev/services/worker/internal/middleware"
-	"cofferdam.dev/pkg/toolschema"
 )
 
 // healthTimeout bounds what ready asks.

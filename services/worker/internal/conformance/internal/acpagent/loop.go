@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -99,12 +100,11 @@ func (a *agent) calls(ctx context.Context, calls []call) []turn {
 			"toolCallId": c.ID, "title": "cofferdam_" + c.Function.Name, "kind": "other", "status": "pending", "rawInput": json.RawMessage(c.Function.Arguments),
 		}
 		u := object{"sessionUpdate": "tool_call"}
-		for k, v := range about {
-			u[k] = v
-		}
+		maps.Copy(u, about)
 		a.update(u)
 		answers[i] = a.ask("session/request_permission", object{"sessionId": a.session.ID, "toolCall": about, "options": []object{
-			{"optionId": "always", "name": "Always", "kind": "allow_always"}, {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+			{"optionId": "always", "name": "Always", "kind": "allow_always"},
+			{"optionId": "yes", "name": "Yes", "kind": "allow_once"},
 			{"optionId": "no", "name": "No", "kind": "reject_once"},
 		}})
 	}
@@ -205,15 +205,18 @@ func (s server) call(ctx context.Context, c call) (text string, failed bool) {
 	return text, r.IsError
 }
 
+// client of the worker's endpoints; the run's end ends its requests.
+var client = &http.Client{}
+
 // post sends JSON, and gives each event of the answer, which may be one body.
 func post(ctx context.Context, url string, h http.Header, body []byte, each func(event []byte)) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body)) //nolint:gosec // see below
 	if err != nil {
 		return err
 	}
 	req.Header = h
 	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
+	res, err := client.Do(req) //nolint:gosec // the worker says where its endpoints are
 	if err != nil {
 		return err
 	}
