@@ -114,6 +114,10 @@ bench: bin/repocheck ## Benchmarks of the fence, capabilities and events
 
 VALIDATE_PROTO := pkg/proto/third_party/protovalidate/buf/validate/validate.proto
 
+.PHONY: agents-hard
+agents-hard: build tests/agents/node_modules/.installed tests/agents/hard/node_modules/.installed ## Test the agent programs that need patience: codex and gemini
+	@COFFERDAM_BIN_DIR=$(BIN) COFFERDAM_TEST_HARD_AGENTS=1 $(GO) test -count=1 -v $(TESTFLAGS) ./tests/agents >&2
+
 .PHONY: scale
 scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandbox; needs about 10 MiB for each
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/scale/cmd/scale -bindings $(BINDINGS)
@@ -130,7 +134,7 @@ tidy: ## Tidy every module by itself, as check-deps wants it
 
 .PHONY: clean
 clean: ## Remove ./bin and npm packages; data in ./.cofferdam stays
-	@rm -rf $(BIN) $(wildcard tests/*/node_modules)
+	@rm -rf $(BIN) $(wildcard tests/*/node_modules tests/*/*/node_modules)
 
 # What the targets above need.
 
