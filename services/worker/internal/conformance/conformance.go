@@ -25,6 +25,11 @@ type Setup struct {
 	Options json.RawMessage
 	// Wire of the agent's model; Chat Completions where it is empty.
 	Wire harness.Wire
+	// Over are the ways to speak to the worker, of Ways; all of them where it is
+	// empty. Every adapter is judged over all of them. What is tried besides, another
+	// wire of its models or another program, has nothing to do with how the worker
+	// is spoken to.
+	Over []string
 	// Phrase turns what is meant into a message that makes the harness do it.
 	Phrase func(Intent) string
 	// Unsupported has the optional fixtures that the adapter does not do, by name,
@@ -32,18 +37,32 @@ type Setup struct {
 	Unsupported map[string]string
 }
 
-// wires are the ways to speak to a worker.
-func wires() map[string]func(*rpctest.Client) workerclient.Client {
-	return map[string]func(*rpctest.Client) workerclient.Client{"connect": workerclient.NewConnect, "http": workerclient.NewRoutes}
+// The ways to speak to a worker.
+const (
+	Connect = "connect"
+	HTTP    = "http"
+)
+
+// Ways are all of them.
+func Ways() []string { return []string{Connect, HTTP} }
+
+func wireOf(way string) func(*rpctest.Client) workerclient.Client {
+	if way == HTTP {
+		return workerclient.NewRoutes
+	}
+	return workerclient.NewConnect
 }
 
-// Run runs every fixture on both wires, side by side, and then compares what was
+// Run runs every fixture over each way, side by side, and then compares what was
 // seen with what the adapter claims. That no goroutine is left is for the package
 // to check that calls it, with goleak at its end.
 func Run(t *testing.T, s Setup) {
 	t.Helper()
 	if s.Wire == "" {
 		s.Wire = harness.WireOpenAIChat
+	}
+	if len(s.Over) == 0 {
+		s.Over = Ways()
 	}
 	all := fixtures()
 	for name, reason := range s.Unsupported {
@@ -54,15 +73,15 @@ func Run(t *testing.T, s Setup) {
 	}
 	passed, g := &tally{of: map[string]int{}}, newGround(t)
 	t.Run("on", func(t *testing.T) { // ends once all that runs side by side has ended
-		for wire, of := range wires() {
+		for _, way := range s.Over {
 			for _, f := range all {
 				if s.Unsupported[f.name] != "" {
 					continue
 				}
-				t.Run(wire+"/"+f.name, func(t *testing.T) {
+				t.Run(way+"/"+f.name, func(t *testing.T) {
 					t.Parallel()
 					t.Cleanup(func() { passed.add(t, f.name) }) // the last one, after the workers' end
-					f.run(newBench(t, s, g, of))
+					f.run(newBench(t, s, g, wireOf(way)))
 				})
 			}
 		}
@@ -70,7 +89,7 @@ func Run(t *testing.T, s Setup) {
 	t.Run("capabilities", func(t *testing.T) { compare(t, s, all, passed.of) })
 }
 
-// tally counts on how many wires a fixture has passed.
+// tally counts over how many ways a fixture has passed.
 type tally struct {
 	mu sync.Mutex
 	of map[string]int

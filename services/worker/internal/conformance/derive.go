@@ -20,12 +20,12 @@ func notJudged() []string {
 }
 
 // seen tells for each judged capability whether every fixture that shows it has
-// passed on both wires.
-func seen(all []fixture, passed map[string]int) map[string]bool {
+// passed over all ways.
+func seen(all []fixture, passed map[string]int, ways int) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range all {
 		for _, key := range f.keys {
-			ok := passed[f.name] == len(wires())
+			ok := passed[f.name] == ways
 			if before, judged := out[key]; judged {
 				ok = ok && before
 			}
@@ -39,7 +39,7 @@ func seen(all []fixture, passed map[string]int) map[string]bool {
 // was seen.
 func compare(t *testing.T, s Setup, all []fixture, passed map[string]int) {
 	t.Helper()
-	for _, p := range problems(s.New(t, slog.New(slog.DiscardHandler)).Descriptor().Capabilities, seen(all, passed)) {
+	for _, p := range problems(s.New(t, slog.New(slog.DiscardHandler)).Descriptor().Capabilities, seen(all, passed, len(s.Over))) {
 		t.Error(p)
 	}
 }

@@ -15,9 +15,9 @@ func TestProblems(t *testing.T) {
 	all := fixtures()
 	passed := map[string]int{}
 	for _, f := range all {
-		passed[f.name] = len(wires())
+		passed[f.name] = len(Ways())
 	}
-	everything := seen(all, passed)
+	everything := seen(all, passed, len(Ways()))
 	right := harness.Capabilities{}
 	for _, key := range harness.CapabilityKeys() {
 		right[key] = harness.Capability{Level: harness.Native, EvidenceID: "conformance/x"}
@@ -28,13 +28,13 @@ func TestProblems(t *testing.T) {
 	if p := problems(right, everything); len(p) > 0 {
 		t.Errorf("what was seen and claimed has problems: %q", p)
 	}
-	passed["form"] = 1 // on one wire only
+	passed["form"] = 1 // over one way only
 	for name, c := range map[string]struct {
 		change func(harness.Capabilities)
 		judged map[string]bool
 		says   string
 	}{
-		"more than was seen": {func(harness.Capabilities) {}, seen(all, passed), "interrupt.form_input is claimed as native, and was not seen"},
+		"more than was seen": {func(harness.Capabilities) {}, seen(all, passed, len(Ways())), "interrupt.form_input is claimed as native, and was not seen"},
 		"less than was seen": {func(c harness.Capabilities) {
 			c["stream.text"] = harness.Capability{Level: harness.Unsupported, Reason: "modest"}
 		}, everything, "stream.text is said to be unsupported, and was seen"},

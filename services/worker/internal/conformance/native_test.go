@@ -24,13 +24,15 @@ func TestNative(t *testing.T) {
 		},
 		Form: `ask_user {"prompt":"Which?","fields":[{"name":"region","type":"text","required":true}]}`,
 	}
-	for _, wire := range []harness.Wire{harness.WireOpenAIChat, harness.WireOpenAIResponses, harness.WireAnthropicMessages} {
+	for wire, over := range map[harness.Wire][]string{
+		harness.WireOpenAIChat: conformance.Ways(), harness.WireOpenAIResponses: {conformance.Connect}, harness.WireAnthropicMessages: {conformance.HTTP},
+	} {
 		t.Run(string(wire), func(t *testing.T) {
 			conformance.Run(t, conformance.Setup{
 				New: func(t *testing.T, _ *slog.Logger) harness.Adapter {
 					return native.New(native.Config{Workspace: t.TempDir()})
 				},
-				Options: json.RawMessage(options), Wire: wire,
+				Options: json.RawMessage(options), Wire: wire, Over: over,
 				Phrase: func(i conformance.Intent) string { return conformance.DemoLines(i, dialect) },
 			})
 		})

@@ -32,7 +32,7 @@ func TestStdio(t *testing.T) {
 	})
 }
 
-// The example that ships, as it ships.
+// The example that ships, as it ships: a second program for the adapter above.
 func TestStdioPythonExample(t *testing.T) {
 	t.Parallel()
 	const folder = "../../../../examples/python-agent"
@@ -58,7 +58,7 @@ func TestStdioPythonExample(t *testing.T) {
 			return hosted(t, logger, behind.world(t), text, func(p *stdio.Preset) { p.Args[len(p.Args)-1] = script })
 		},
 		Phrase:      func(i conformance.Intent) string { return conformance.DemoLines(i, conformance.Dialect{}) },
-		Unsupported: unsupported,
+		Unsupported: unsupported, Over: []string{conformance.HTTP},
 	})
 }
 

@@ -166,6 +166,9 @@ func New(ctx context.Context, cfg Config) (_ *Provider, err error) {
 	if p.cgroups, err = cgroup.Open(ctx); err != nil {
 		return nil, err
 	}
+	for _, left := range p.cgroups.Leftovers() { // the next start tries again
+		p.cfg.Logger.WarnContext(ctx, "an earlier sandbox left a group that cannot be removed", "group", left.Dir, "error", left.Err.Error())
+	}
 	if err := p.probe(ctx); err != nil {
 		return nil, err
 	}

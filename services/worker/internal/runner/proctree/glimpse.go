@@ -18,7 +18,7 @@ type Glimpse struct {
 	// while the machine goes to sleep.
 	Awake bool
 	// Switches is how often its threads were put on a processor and taken off again.
-	// It grows by one after a thread shows as stopped, when it leaves the processor.
+	// A thread that shows as stopped has one to come, when it leaves the processor.
 	Switches uint64
 }
 
