@@ -88,9 +88,20 @@ func TestNothingOutlivesARun(t *testing.T) {
 	s := newStand(t)
 	child := s.world.real("/child")
 	s.run(t, "run-1", lines("child "+child, "text x")).wantFinished(t, "end_turn")
-	stat, err := os.ReadFile("/proc/" + read(t, child) + "/stat")
-	if err == nil && !strings.Contains(string(stat), ") Z ") {
-		t.Errorf("a child of the run is still there: %s", stat)
+	pid := read(t, child)
+	died := func() bool {
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}
+	// It has its SIGKILL, and dies when it is scheduled the next time.
+	late, look := time.After(10*time.Second), time.NewTicker(10*time.Millisecond)
+	defer look.Stop()
+	for !died() {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatal("a child of the run is still there")
+		}
 	}
 }
 

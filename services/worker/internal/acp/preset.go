@@ -65,7 +65,7 @@ type Preset struct {
 	// LateReplay: the agent answers session/load first and replays afterwards.
 	LateReplay bool `json:"late_replay,omitempty"`
 	// LoadNextMinute: a session cannot be loaded within the minute that it was made
-	// in, or loaded at last.
+	// in.
 	LoadNextMinute bool `json:"load_next_minute,omitempty"`
 	// SlashPrefix is put in front of a message that begins with "/", which the
 	// agent would take for a command of its own.

@@ -199,7 +199,7 @@ func (r *runtime) newSession(ctx context.Context, t *turn, vars variables) error
 // before.
 func (r *runtime) loadSession(ctx context.Context, t *turn, vars variables, s snapshot) error {
 	p := t.program
-	p.session, t.loaded = s.Session, true
+	p.session, t.made, t.loaded = s.Session, s.Made, true
 	if !p.capabilities().LoadSession {
 		return fault.New(fault.WorkerMismatch, "acp.start", fault.Detail("the agent cannot load a session"))
 	}
@@ -209,7 +209,6 @@ func (r *runtime) loadSession(ctx context.Context, t *turn, vars variables, s sn
 		})
 		return err
 	})
-	t.made = minute(r.cfg.Now())
 	if err != nil || !r.cfg.Preset.LateReplay {
 		return err
 	}
@@ -238,8 +237,7 @@ func (p *program) quiet(ctx context.Context, gap time.Duration) error {
 	}
 }
 
-// nextMinute waits for the end of the minute in which the session was made, or
-// loaded at last.
+// nextMinute waits for the end of the minute in which the session was made.
 func (r *runtime) nextMinute(ctx context.Context, made int64) error {
 	now := r.cfg.Now()
 	if minute(now) != made {

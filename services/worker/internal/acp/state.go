@@ -30,7 +30,7 @@ const (
 type header struct {
 	// Session is the agent's own id of the conversation.
 	Session string `json:"session"`
-	// Made is when the session was made, or loaded at last, in minutes since 1970.
+	// Made is when the session was made, in minutes since 1970.
 	Made int64 `json:"made"`
 }
 

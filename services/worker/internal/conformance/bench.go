@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -45,9 +44,7 @@ type bench struct {
 	// stand has the binding of the fixture, and brokers what they keep for it.
 	stand   *rpctest.Stand
 	brokers *brokers.Binding
-	// http is the control plane's way to all its workers.
-	http *http.Client
-	logs *logs
+	logs    *logs
 	// started says that the Stand's first run was used.
 	started bool
 }
@@ -56,7 +53,6 @@ func newBench(t *testing.T, s Setup, g *ground, wireOf func(*rpctest.Client) wor
 	t.Helper()
 	b := &bench{T: t, setup: s, wireOf: wireOf, ground: g, logs: &logs{}}
 	b.newBinding()
-	b.http = g.stand.Dial(t, g.url, rpctest.SandboxID(), rpctest.ServiceID("controlplane")).HTTP
 	return b
 }
 
@@ -97,7 +93,7 @@ func (b *bench) worker() *worker {
 	h, err := workerrpc.Handler(cfg, workerrpc.New(w.session, self, b.stand.Telemetry), rpctest.ServiceID("controlplane"), self.ID())
 	b.must(err)
 	w.url = b.ground.serve(b.T, h)
-	w.rpc, err = rpc.NewClient(b.http, w.url, b.stand.Telemetry)
+	w.rpc, err = rpc.NewClient(b.ground.http, w.url, b.stand.Telemetry)
 	b.must(err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), patience)
@@ -116,7 +112,7 @@ func (w *worker) client(e fence.Envelope) (client workerclient.Client, jti strin
 		ID: jti, Audience: capability.HarnessWorker, Subject: rpctest.SandboxID(),
 		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
 	})
-	return b.wireOf(&rpctest.Client{RPC: w.rpc, HTTP: b.http, BaseURL: w.url, Token: token}), jti
+	return b.wireOf(&rpctest.Client{RPC: w.rpc, HTTP: b.ground.http, BaseURL: w.url, Token: token}), jti
 }
 
 // tokens of a run, for every broker.

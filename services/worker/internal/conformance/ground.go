@@ -33,7 +33,9 @@ type ground struct {
 	// sandbox is as whom every worker calls its brokers.
 	sandbox  identity.Source
 	validate protovalidate.Validator
-	url      string
+	// http is the control plane's way to all workers, at url.
+	http *http.Client
+	url  string
 
 	mu      sync.Mutex
 	workers map[string]http.Handler
@@ -67,6 +69,7 @@ func newGround(t *testing.T) *ground {
 	g.url = g.stand.Serve(t, rpctest.Service{
 		Handler: g, ID: rpctest.SandboxID(), Allow: identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))},
 	})
+	g.http = g.stand.Dial(t, g.url, rpctest.SandboxID(), rpctest.ServiceID("controlplane")).HTTP
 	return g
 }
 
