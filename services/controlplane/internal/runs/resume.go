@@ -286,7 +286,7 @@ func (s *Service) question(ctx context.Context, rec binding.Record) (*event.Inte
 	doc, err := s.cfg.Writer.Backend().LoadRun(ctx, rec.Interrupt.RunID)
 	switch {
 	case errors.Is(err, binding.ErrNotFound):
-		return nil, nil //nolint:nilnil // it is being concluded
+		return s.freshQuestion(ctx, rec)
 	case err != nil:
 		return nil, fault.Wrap(err, fault.DependencyUnavailable, op)
 	}
@@ -304,4 +304,17 @@ func (s *Service) question(ctx context.Context, rec binding.Record) (*event.Inte
 		}
 	}
 	return nil, nil //nolint:nilnil // its run ended otherwise than it asked
+}
+
+// freshQuestion is the question of a run that is being concluded: whoever read
+// its run.interrupted may ask at once, before there is a document of the run.
+func (s *Service) freshQuestion(ctx context.Context, rec binding.Record) (*event.InterruptRequested, error) {
+	a, err := s.asked(ctx, rec, rec.Interrupt.RunID)
+	switch {
+	case fault.Is(err, fault.InterruptNotFound):
+		return nil, nil //nolint:nilnil // it has not ended, so that nobody was asked
+	case err != nil:
+		return nil, err
+	}
+	return &a.InterruptRequested, nil
 }

@@ -3,6 +3,7 @@ package runs_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
@@ -43,9 +44,12 @@ func TestACancelWhoseOwnerIsGone(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Runs.Run(ctx) }()
 	d := document(t, s, r.RunID)
+	if alive, err := s.Provider.Alive(t.Context(), rec.Lease.ClaimName, rec.Lease.InstanceUID); alive || err != nil {
+		t.Errorf("the run is cancelled, and its sandbox goes on: %v, %v", alive, err)
+	}
 	select {
-	case <-stopped:
-	default:
+	case <-stopped: // the harness ends with its sandbox
+	case <-time.After(10 * time.Second):
 		t.Error("the run is cancelled, and its harness goes on")
 	}
 	if d.End.Kind != binding.EndCancelling {
