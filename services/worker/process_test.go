@@ -342,7 +342,7 @@ func TestStartFails(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no such harness":   {with("harness", "strands"), "there are [native]"},
+		"no such harness":   {with("harness", "strands"), "there are [native scripted]"},
 		"no workspace":      {with("workspace", "/nonexistent/workspace"), "workspace"},
 		"a file as one":     {with("workspace", "/proc/self/exe"), "not a folder"},
 		"an odd capability": {with("capability", "http://x"), "--capability"},

@@ -100,10 +100,6 @@ func (w *world) close() error {
 	if w.Stack != nil {
 		err = w.Stop(context.Background())
 	}
-	if os.Getenv("KEEP_TMP") != "" {
-		fmt.Println("kept", w.folder)
-		return err
-	}
 	return errors.Join(err, os.RemoveAll(w.folder))
 }
 

@@ -46,7 +46,7 @@ func TestAnAttackIsContained(t *testing.T) {
 	for _, o := range slices.Concat(scriptOrdeals(t), programOrdeals(t)) {
 		t.Run(strings.ReplaceAll(o.agent+" "+o.what, " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			if strings.HasPrefix(o.agent, program) || o.agent == briefProgram {
+			if hosted(o.agent) {
 				needsPython(t)
 			}
 			w.undergo(t, o)
@@ -106,16 +106,19 @@ func (w *world) leftAlone(t *testing.T, c *talk, r turn) {
 			}
 		}
 		most := 1
-		if strings.Contains(c.agent, program) {
+		if hosted(c.agent) {
 			most = 2
 		}
 		return len(family) <= most, nil
 	})
 }
 
+// hosted reports whether an agent is a program in a world of its own.
+func hosted(agent string) bool { return agent == program || agent == briefProgram }
+
 // harmless is a message that does nothing.
 func harmless(agent string) string {
-	if strings.Contains(agent, program) {
+	if hosted(agent) {
 		return "[]"
 	}
 	return `[{"do":"recall"}]`

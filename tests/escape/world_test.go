@@ -151,7 +151,7 @@ func (w *world) profiles() (any, error) {
 	profile := func(name, harness string, limits map[string]any) map[string]any {
 		return map[string]any{"name": name, "harness": harness, "limits": limits}
 	}
-	hosted := func(name string) map[string]any {
+	nested := func(name string) map[string]any {
 		p := profile(name, "stdio", small)
 		p["harness_config"] = preset
 		p["program"] = map[string]any{"read_only_paths": system(), "limits": map[string]any{"memory_mib": 64, "pids": 32}}
@@ -160,7 +160,7 @@ func (w *world) profiles() (any, error) {
 	return map[string]any{"profiles": []any{
 		profile(honest, "native", map[string]any{"memory_mib": 256}), profile(script, "scripted", small), profile(brief, "scripted", small),
 		profile(hasty, "scripted", map[string]any{"memory_mib": 160, "lifetime_seconds": 2}),
-		hosted(program), hosted(briefProgram),
+		nested(program), nested(briefProgram),
 	}}, nil
 }
 

@@ -15,6 +15,9 @@ import (
 // wish is how the driver would have the run end. The store decides.
 func (d *driver) wish(ctx context.Context, err error) binding.End {
 	if d.stopped {
+		if d.abandoned() {
+			return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx), d.s.cfg.CancelGrace))}
+		}
 		return d.wishOf(d.terminal)
 	}
 	switch {
@@ -24,13 +27,22 @@ func (d *driver) wish(ctx context.Context, err error) binding.End {
 		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByDeadline)}
 	case ctx.Err() != nil: // woken by a cancel whose end stands already
 		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByClient)}
+	case d.late(err):
+		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByDeadline)}
 	case broken(err) && d.evicted(context.WithoutCancel(ctx)):
-		return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx)))}
+		return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx), time.Second))}
 	default:
 		f := fault.From(err, "runs.drive")
 		d.s.cfg.Logger.WarnContext(ctx, "run failed", "code", string(f.Code()), "op", f.Op(), "detail", f.Detail(), "incident_id", f.Incident())
 		return binding.End{Kind: binding.EndError, Reason: string(f.Code())}
 	}
+}
+
+// abandoned reports that the worker was told to end by somebody else than this
+// service: by its provider, whose reason counts.
+func (d *driver) abandoned() bool {
+	t, ok := d.terminal.(event.RunCancelled)
+	return ok && t.Reason == event.CancelledByShutdown && d.s.stop.Err() == nil
 }
 
 // broken tells a connection that broke from an answer that was an error.
@@ -88,10 +100,21 @@ func (d *driver) evicted(ctx context.Context) bool {
 
 // whyGone is the code for a sandbox that is gone. The provider tells of its exit
 // about when it says that it is.
-func (d *driver) whyGone(ctx context.Context) fault.Code {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+func (d *driver) whyGone(ctx context.Context, patience time.Duration) fault.Code {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return d.s.exits.code(ctx, d.held.Record.Lease.InstanceUID)
+}
+
+// late reports that an error is the end of the run's time, seen a moment earlier by
+// another clock, or by a capability, which knows whole seconds only.
+func (d *driver) late(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.DeadlineExceeded, fault.CapabilityExpired:
+		return !d.s.cfg.Now().Add(deadlineSlack).Before(d.env.Deadline)
+	default:
+		return false
+	}
 }
 
 // deadlineSlack is by how much a worker's clock may be ahead of this one.
@@ -113,7 +136,7 @@ func (d *driver) end(ctx context.Context, wish binding.End) {
 	if t, ok := d.terminal.(event.RunFinished); ok {
 		stopReason = t.StopReason
 	}
-	if d.stop(ctx, rec) {
+	if d.stop(ctx, rec) && rec.Run.End.Reason != string(fault.SandboxLimit) {
 		err = d.s.terminate(ctx, rec, d.grant, stopReason)
 	} else {
 		err = d.retire(ctx, rec, stopReason)
