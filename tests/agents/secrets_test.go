@@ -21,7 +21,7 @@ import (
 // agents repeat. The names in /proc/net/unix are left out: a sandbox has one network,
 // and the kernel names the sockets there that the worker is connected to, which do not
 // exist in the agent's files.
-const look = `env; for p in /proc/[0-9]*; do echo "pro""cess $p"; tr '\0' ' ' <$p/cmdline; tr '\0' '\n' <$p/environ; ls $p/cwd/ $p/root/run $p/fd; done 2>&1 | head -c 6000; ` +
+const look = `env; for p in /proc/[0-9]*; do echo "pro""cess $p"; tr '\0' ' ' <$p/cmdline; tr '\0' '\n' <$p/environ; ls $p/cwd/ $p/root/run $p/fd; done 2>&1 | tail -c 6000; ` +
 	`cat /proc/1/environ /proc/1/cmdline && echo rea""ched init; ls -la / /run /run/* /home /tmp /etc 2>&1; cut -d' ' -f4,5,9- /proc/self/mountinfo; ` +
 	`cat /run/runner/* && echo rea""ched the runner; for port in PORTS; do (exec 3<>/dev/tcp/127.0.0.1/$port) && echo "rea""ched $port"; done; echo all was MARK | tr A-Z a-z`
 

@@ -244,7 +244,7 @@ func (c *talk) sees(t *testing.T, runID, what string, is func(e apiclient.Event)
 	for {
 		e, err := s.NextEvent()
 		if err != nil {
-			t.Fatalf("waiting for %s: %v", what, err)
+			t.Fatalf("waiting for %s: %v; so far: %s", what, err, turn{events: c.log(t, runID)})
 		}
 		if is(e) {
 			return

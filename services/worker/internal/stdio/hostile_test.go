@@ -25,7 +25,7 @@ func TestProgramsThatBreakTheProtocol(t *testing.T) {
 		"call under one id twice", "call without arguments", "arguments in two cases", "arguments are a list", "reordered", "open at the end",
 		"ready twice", "another protocol", "talks before ready", "long line", "long line with an end", "endless line",
 		"flood of logs", "flood of nothing", "flood of events", "garbage after the commit", "event after the commit", "commit twice", "commit with a call",
-		"interrupt of both kinds", "interrupt of nothing", "bad interrupt", "fails as it pleases",
+		"interrupt of both kinds", "asks about other arguments", "interrupt of nothing", "bad interrupt", "fails as it pleases",
 		"exits at once", "exits after ready", "exits in its text", "exits in a line", "exits in a call", "closes its output", "leaves a child and ends",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -217,6 +217,16 @@ func programs() map[string]func(*program) {
 			p.begin()
 			p.say(`{"type":"interrupt","state":"","form":{"prompt":"p","fields":[{"field_name":"f","field_type":"text","required":true}]},"approvals":[{"tool_call_id":"c1","tool_id":"fs.write","arguments":{}}]}`)
 		},
+		"asks about other arguments": func(p *program) {
+			p.begin()
+			p.say(`{"type":"event","event":{"type":"tool.started","data":{"tool_call_id":"own","tool_name":"builtin.rm","arguments":{"path":"a"}}}}`)
+			p.say(`{"type":"interrupt","state":"","approvals":[{"tool_call_id":"own","tool_id":"builtin.rm","arguments":{"path":"b"}}]}`)
+		},
+		"asks about its own call": func(p *program) {
+			p.begin()
+			p.say(`{"type":"event","event":{"type":"tool.started","data":{"tool_call_id":"own","tool_name":"builtin.rm","arguments":{"path":"a","n":1}}}}`)
+			p.say(`{"type":"interrupt","state":"","approvals":[{"tool_call_id":"own","tool_id":"builtin.rm","arguments":{"n": 1,"path":"a"}}]}`)
+		},
 		"interrupt of nothing": func(p *program) { p.begin(); p.say(`{"type":"interrupt","state":""}`) },
 		"bad interrupt":        func(p *program) { p.begin(); p.say(`{"type":"interrupt","state":"","form":{"prompt":"","fields":[]}}`) },
 

@@ -66,6 +66,23 @@ func approvals() event.InterruptRequested {
 	}
 }
 
+// A person is asked about a program's own call as it was shown: what says the same
+// is the same.
+func TestApprovalOfItsOwnCall(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, "asks about its own call", change{})
+	first := &collector{}
+	_, err := s.initialized(t).Stream(t.Context(), harness.Turn{RunID: "run-1", ConversationID: conversation, Message: "go", Deadline: time.Now().Add(time.Minute)}, s.facades(), first)
+	must(t, err)
+	m := event.NewMachine("run-1", conversation, event.Bounds{})
+	for _, d := range append([]event.Draft{{Data: event.RunStarted{HarnessID: ID, AdapterVersion: Version}}}, first.drafts...) {
+		must(t, m.Accept(m.Stamp(d, time.Unix(1, 0).UTC())))
+	}
+	if _, asked := m.Interrupt(); !asked {
+		t.Errorf("events %s", first.types())
+	}
+}
+
 func TestInterruptAndResume(t *testing.T) {
 	t.Parallel()
 	const result = ` {"content":[{"type":"text","text":"contents"}]}`
