@@ -98,10 +98,18 @@ func (c *talk) inWorkspace(t *testing.T, bindingID, name string) string {
 	return filepath.Join("/proc", strconv.Itoa(c.worker(t, bindingID).PID), "root", "workspace", name)
 }
 
-// command leaves a file of that name in the workspace, and says a word that stands
-// in no command.
-func command(name string) (line, word string) {
-	return ">>bash touch /workspace/" + name + "; expr 40000 + 2718", "42718"
+// command has the agent leave a file of that name in the workspace, and say a word
+// that stands in no command.
+func (a agent) command(name string) (line, word string) {
+	return ">>bash " + a.patiently("touch /workspace/"+name+"; expr 40000 + 2718"), "42718"
+}
+
+// patiently makes a command that an agent reads to its end.
+func (a agent) patiently(command string) string {
+	if a.mute {
+		return command + "; sleep 1" // else what is said last may be lost
+	}
+	return command
 }
 
 // checkRan checks a run in which an approved call was made, once.
@@ -138,7 +146,7 @@ func TestAQuestionOfTheAgentIsApproved(t *testing.T) {
 		for _, killed := range []bool{false, true} {
 			c := w.talk(t, a, "")
 			file := "approved-" + rand.Text()
-			line, word := command(file)
+			line, word := a.command(file)
 			q := c.ask(t, line, a.shell())
 			if !strings.Contains(string(q.call.ToolArgs), file) {
 				t.Errorf("the question shows %s", q.call.ToolArgs)
@@ -168,7 +176,7 @@ func TestAQuestionOfTheAgentIsRejected(t *testing.T) {
 		for _, killed := range []bool{false, true} {
 			c := w.talk(t, a, "")
 			file := "rejected-" + rand.Text()
-			line, _ := command(file)
+			line, _ := a.command(file)
 			q := c.ask(t, line, a.shell())
 			if killed {
 				c.kill(t, q.BindingID)
@@ -203,7 +211,7 @@ func TestAnAgentThatNeverAsks(t *testing.T) {
 	each(t, unasking, func(t *testing.T, w *world, a agent) {
 		c := w.talk(t, a, "")
 		file := "unasked-" + rand.Text()
-		line, word := command(file)
+		line, word := a.command(file)
 		r := c.tell(t, line)
 		calls := r.calls(t)
 		if len(calls) != 1 || calls[0].Tool != a.shell() || calls[0].how != "tool.finished" || !strings.Contains(string(calls[0].Result), word) {

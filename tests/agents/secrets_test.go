@@ -135,7 +135,7 @@ func TestAnAgentSeesNoSecretAndNoService(t *testing.T) {
 		c := w.talk(t, a, "")
 		mark := rand.Text()
 		ports := strings.Join([]string{portOf(t, w.API), portOf(t, w.Operator)}, " ")
-		message := ">>bash " + strings.NewReplacer("PORTS", ports, "MARK", mark).Replace(look) + "\n>>sleep 60000"
+		message := ">>bash " + a.patiently(strings.NewReplacer("PORTS", ports, "MARK", mark).Replace(look)) + "\n>>sleep 60000"
 		run := c.begin(t, message)
 		shown, end := "", "all was "+strings.ToLower(mark)
 		// An agent may ask twice about one command, such as for folders that it names.
