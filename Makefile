@@ -116,7 +116,7 @@ VALIDATE_PROTO := pkg/proto/third_party/protovalidate/buf/validate/validate.prot
 
 .PHONY: agents-hard
 agents-hard: build tests/agents/node_modules/.installed tests/agents/hard/node_modules/.installed ## Test the agent programs that need patience: codex and gemini
-	@COFFERDAM_BIN_DIR=$(BIN) COFFERDAM_TEST_HARD_AGENTS=1 $(GO) test -count=1 -v $(TESTFLAGS) ./tests/agents >&2
+	@COFFERDAM_BIN_DIR=$(BIN) COFFERDAM_TEST_HARD_AGENTS=1 $(GO) test -count=1 -timeout 20m -v $(TESTFLAGS) ./tests/agents >&2
 
 .PHONY: scale
 scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandbox; needs about 10 MiB for each

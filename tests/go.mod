@@ -69,4 +69,8 @@ require (
 replace cofferdam.dev/pkg => ../pkg
 
 // npm packages are no Go packages, whatever some of them ship.
-ignore ./agui/node_modules
+ignore (
+	./agents/hard/node_modules
+	./agents/node_modules
+	./agui/node_modules
+)
