@@ -34,12 +34,14 @@ type crashStep struct{ kind }
 
 func (*crashStep) hostile() {}
 
-func (*crashStep) play(ctx context.Context, _ actor) error {
+func (*crashStep) play(context.Context, actor) error {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 		return fault.Wrap(err, fault.Internal, "scripted.crash")
 	}
-	<-ctx.Done()
-	return fault.From(ctx.Err(), "scripted.crash")
+	// Process 1 of a namespace, as which a sandbox runs its worker, is spared its
+	// own signals.
+	os.Exit(128 + int(syscall.SIGKILL)) //nolint:forbidigo // what the script wants
+	return nil
 }
 
 // forkStep makes processes that sleep, and ends them at the end of the step. It
