@@ -127,13 +127,17 @@ func waits(ctx context.Context, emit harness.Emitter) error {
 	return ctx.Err()
 }
 
+// flood is the size of one delta of floods, in bytes: what a reader takes
+// unread is full of these soon, on a slow machine too.
+const flood = 32 << 10
+
 // floods emits until it is stopped, and counts.
 func floods(emitted *atomic.Int64) script {
 	return func(ctx context.Context, emit harness.Emitter) error {
 		err := emit.Emit(ctx, event.Draft{Data: event.TextStarted{MessageID: "m"}})
 		for err == nil {
-			if err = emit.Emit(ctx, event.Draft{Data: event.TextDelta{MessageID: "m", Delta: strings.Repeat("x", 1<<10)}}); err == nil {
-				emitted.Add(1)
+			if err = emit.Emit(ctx, event.Draft{Data: event.TextDelta{MessageID: "m", Delta: strings.Repeat("x", flood)}}); err == nil {
+				emitted.Add(flood)
 			}
 		}
 		return err
