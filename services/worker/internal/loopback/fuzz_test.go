@@ -1,10 +1,14 @@
 package loopback
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/services/worker/internal/harness"
@@ -58,6 +62,45 @@ func FuzzRoute(f *testing.F) {
 		}
 		if to.query != "" && to.query != "beta=true" && to.query != "alt=sse" {
 			t.Fatalf("query %q goes on", to.query)
+		}
+	})
+}
+
+// FuzzArguments: what an agent calls a tool with may stand in an event, or is
+// refused.
+func FuzzArguments(f *testing.F) {
+	for _, s := range []string{`{"a":1}`, ` { "a" : [1e400] }`, `null`, ``, `[]`, `{"a":1,"A":2}`, `{"a":"\ud83d"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		args, ok := object(raw)
+		if !ok && args != event.EmptyObject {
+			t.Fatalf("%q is refused and becomes %s", raw, args)
+		}
+		started := event.Draft{Data: event.ToolStarted{ToolCallID: "c", ToolName: "t.t", Arguments: args}}
+		if err := event.Validate(started.Event("r", "c", 1, time.Unix(1, 0).UTC()), event.Bounds{}); err != nil {
+			t.Fatalf("%q became %s: %v", raw, args, err)
+		}
+	})
+}
+
+// FuzzResult: whatever a broker's result is, the agent reads MCP.
+func FuzzResult(f *testing.F) {
+	for _, s := range []string{`{"content":[{"type":"text","text":"x"}]}`, `{"content":[{"type":"hologram"}]}`, `{"structuredContent":{}}`, `[1]`, `{`, "\xff"} {
+		f.Add([]byte(s), true)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, failed bool) {
+		res := resultOf(harness.ToolResult{Result: raw, IsError: failed})
+		text, err := json.Marshal(res)
+		if err != nil {
+			t.Fatalf("%q: %v", raw, err)
+		}
+		var again mcp.CallToolResult
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatalf("%q became %s: %v", raw, text, err)
+		}
+		if again.IsError != failed || len(again.Content) == 0 && again.StructuredContent == nil {
+			t.Fatalf("%q became %s", raw, text)
 		}
 	})
 }

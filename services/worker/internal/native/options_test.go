@@ -166,3 +166,22 @@ func TestCapabilities(t *testing.T) {
 		t.Errorf("%d levels", len(have))
 	}
 }
+
+// FuzzOptions: what is taken is within its bounds.
+func FuzzOptions(f *testing.F) {
+	for _, text := range []string{`{}`, `{"temperature":2}`, `{"parallel_tool_calls":1e1}`, `{"model_retries":-1}`, `{"subagents":[{"name":"a","description":"b","prompt":"c","tools":["x.y"]}]}`, `null`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		o, err := parseOptions(raw)
+		if err != nil {
+			if !fault.Is(err, fault.HarnessOptionsInvalid) {
+				t.Fatalf("%q: %v", raw, err)
+			}
+			return
+		}
+		if o.ParallelToolCalls < 1 || o.ParallelToolCalls > maxParallel || o.ModelRetries < 0 || o.ModelRetries > maxRetries || len(o.Subagents) > maxSubagents {
+			t.Fatalf("%q became %+v", raw, o)
+		}
+	})
+}

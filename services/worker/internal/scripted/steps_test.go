@@ -215,3 +215,29 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// FuzzState: a state is refused, or what is left of its script is one that this
+// profile may play.
+func FuzzState(f *testing.F) {
+	for _, text := range []string{
+		`{"sayings":[{"user":"a","text":"b"}],"kept":{"a":"b"},"rest":[{"do":"text","text":"x"}]}`,
+		`{"sayings":[],"rest":[{"do":"crash"}]}`, `{"sayings":null}`, `{"sayings":[],"rest":[1]}`, `[]`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		s, err := decodeState(payload)
+		if err != nil {
+			return
+		}
+		rest, err := s.takeRest(false)
+		if err != nil {
+			return
+		}
+		for _, st := range rest.steps {
+			if _, hostile := st.(hostileStep); hostile {
+				t.Fatalf("%q has a hostile step", payload)
+			}
+		}
+	})
+}
