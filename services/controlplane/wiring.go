@@ -51,6 +51,7 @@ func newProvider(ctx context.Context, cfg *Config, rt *service.Runtime, workers 
 	p, err := process.New(ctx, process.Config{
 		LauncherPath: cfg.LauncherPath, WorkerPath: cfg.WorkerPath, RunnerPath: cfg.RunnerPath,
 		WorkerArgs: []string{"--issuer", cfg.WorkerIssuer, "--log-level", cfg.LogLevel},
+		RunnerArgs: []string{"--log-level", cfg.LogLevel},
 		Profiles:   profiles, Sockets: cfg.SandboxSockets, Dir: cfg.SandboxDir, LogDir: cfg.WorkerLogs, TrustDomain: rt.TrustDomain,
 		Identities:   process.NewRegistrar(registrar.HTTPClient(rt.Source), registrar.BaseURL()),
 		Ready:        func(ctx context.Context, in sandbox.Instance) error { return askReady(ctx, workers, in) },

@@ -41,7 +41,7 @@ var builders = map[string]func(json.RawMessage) (step, error){
 	"tool_call_limit":   callLimit,
 	"tool_result_limit": resultLimit,
 	"tool_deny":         deny,
-	"redact":            redact,
+	"redact":            redactResults,
 }
 
 // New checks a policy. Errors: harness_options_invalid, which names the step.

@@ -6,46 +6,31 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/telemetry/redact"
 	"cofferdam.dev/services/worker/internal/harness"
 )
 
-// mask stands where a secret stood.
-const mask = "[redacted]"
-
-// patterns by name. Each matches to the end of the text what was cut off in the
-// middle: half a key is a secret too.
-var patterns = map[string]*regexp.Regexp{
-	"private_key": regexp.MustCompile(`-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\z)`),
-	"bearer":      regexp.MustCompile(`(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{8,}`),
-	"jwt":         regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?`),
-	"aws_key":     regexp.MustCompile(`\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}|(?i)\baws_?secret_?(?:access_?)?key["']?\s*[:=]\s*["']?[A-Za-z0-9/+=]{16,}`),
-	"github_token": regexp.MustCompile(
-		`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,})`),
-}
-
-// redact masks secrets in the results of tools: in every string by itself, keys
+// redactResults masks secrets in the results of tools: in every string by itself, keys
 // included.
-func redact(raw json.RawMessage) (step, error) {
+func redactResults(raw json.RawMessage) (step, error) {
 	var o struct {
 		Patterns []string `json:"patterns"`
 	}
 	if err := options(raw, &o); err != nil {
 		return nil, err
 	}
-	if len(o.Patterns) == 0 || len(o.Patterns) > len(patterns) {
-		return nil, fmt.Errorf("patterns: some of %v", slices.Sorted(maps.Keys(patterns)))
+	if len(o.Patterns) == 0 || len(o.Patterns) > len(redact.Names()) {
+		return nil, fmt.Errorf("patterns: some of %v", redact.Names())
 	}
 	var hide []*regexp.Regexp
 	for _, name := range o.Patterns {
-		p, ok := patterns[name]
+		p, ok := redact.Pattern(name)
 		if !ok {
-			return nil, fmt.Errorf("patterns: some of %v", slices.Sorted(maps.Keys(patterns)))
+			return nil, fmt.Errorf("patterns: some of %v", redact.Names())
 		}
 		hide = append(hide, p)
 	}
@@ -79,7 +64,7 @@ func (m *masker) text(s string) string {
 	for _, p := range m.hide {
 		if p.MatchString(s) {
 			m.found = true
-			s = p.ReplaceAllLiteralString(s, mask)
+			s = p.ReplaceAllLiteralString(s, redact.Mask)
 		}
 	}
 	return s

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,6 +28,9 @@ type Config struct {
 	Limits string
 	// UID and GID of the program.
 	UID, GID int
+	// LogLevel is what is logged at least. What a program writes to its standard error
+	// is logged at debug alone: some of it is conversations.
+	LogLevel slog.Level
 }
 
 const (
@@ -44,6 +48,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Limits, "limits", "/run/limits", "`folder` with the counters of the world's control groups")
 	fs.IntVar(&c.UID, "uid", programID, "user `id` of the program")
 	fs.IntVar(&c.GID, "gid", programID, "group `id` of the program")
+	fs.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; at debug also what programs write to standard error")
 }
 
 // Validate says everything that is wrong with the configuration.

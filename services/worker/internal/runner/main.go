@@ -34,7 +34,7 @@ func Main(args []string, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "runner: takes no arguments, only flags") // to whom else?
 		return 2
 	}
-	log := slog.New(slog.NewJSONHandler(stderr, nil))
+	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	if err := Harden(); err != nil {
 		log.Error("runner cannot be hardened", "error", err)
 		return 1

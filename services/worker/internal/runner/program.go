@@ -5,6 +5,7 @@ package runner
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -38,7 +39,7 @@ type program struct {
 func (p *program) run(ended <-chan unix.WaitStatus) {
 	p.wg.Go(p.copyIn)
 	p.wg.Go(p.copyOut)
-	p.wg.Go(func() { logLines(p.world.log, p.pipes.stderr, time.Now) })
+	p.wg.Go(p.readErr)
 	p.wg.Go(func() { // ends when the process is reaped
 		p.end = p.world.limits.ended(<-ended, p.since)
 		if p.ran.Load() {
@@ -91,6 +92,16 @@ func (p *program) copyOut() {
 	}
 	_ = p.pipes.stdout.Close() // a program that writes on is told that nobody reads
 	_ = p.out.Close()
+}
+
+// readErr takes what it writes to standard error. A program whose standard error
+// broke off would notice.
+func (p *program) readErr() {
+	if p.world.cfg.LogLevel > slog.LevelDebug {
+		_, _ = io.Copy(io.Discard, p.pipes.stderr) // no pipe's error says anything
+		return
+	}
+	logLines(p.world.log, p.pipes.stderr, time.Now)
 }
 
 // pipeBuffer is what is held of a program's output, in bytes.

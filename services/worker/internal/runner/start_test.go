@@ -3,17 +3,22 @@
 package runner_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/worker/internal/hosted"
+	"cofferdam.dev/services/worker/internal/runner"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/runnerclient"
 )
@@ -174,22 +179,78 @@ func TestOneAtATime(t *testing.T) {
 	})
 }
 
-// Standard error goes to the log of the runner, bounded, and nowhere else.
+// Standard error goes to the log of the runner, bounded and without what looks like
+// a secret, where debugging was asked for, and nowhere else.
 func TestStandardError(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, s *runnertest.Stand, w *runnerclient.World) {
-		script := `echo "say so" >&2; head -c 100000 /dev/zero | tr '\0' x >&2; echo >&2
+	const script = `echo "say so" >&2; echo "x-goog-api-key: c4n4ryC4N4RYc4n4ry" >&2; head -c 100000 /dev/zero | tr '\0' x >&2; echo >&2
 i=0; while [ $i -lt 5000 ]; do echo "flood $i" >&2; i=$((i+1)); done; echo out`
-		if got := output(t, w, script); got != "out\n" {
+	t.Run("debug", func(t *testing.T) {
+		t.Parallel()
+		s := runnertest.Start(t, "-log-level", "debug")
+		if got := output(t, s.Dial(t), script); got != "out\n" {
 			t.Errorf("output %q", got)
 		}
 		eventually(t, "the count of what was dropped", func() bool { return strings.Contains(s.Log.String(), "lines of the program were dropped") })
 		log := s.Log.String()
-		if !strings.Contains(log, `"text":"say so"`) {
-			t.Errorf("not logged: %s", log)
+		for _, want := range []string{`"level":"DEBUG","msg":"program","text":"say so"`, `"text":"x-goog-api-key: [redacted]"`} {
+			if !strings.Contains(log, want) {
+				t.Errorf("no %s in the log: %s", want, log)
+			}
 		}
 		if n := len(log); n > 64<<10 {
 			t.Errorf("%d bytes of log", n)
 		}
 	})
+	t.Run("by default", func(t *testing.T) {
+		t.Parallel()
+		everywhere(t, func(t *testing.T, s *runnertest.Stand, w *runnerclient.World) {
+			if got := output(t, w, script); got != "out\n" {
+				t.Errorf("output %q", got)
+			}
+			// All that it wrote was read by then: a program waits for a full pipe.
+			if log := s.Log.String(); strings.Contains(log, "say so") || strings.Contains(log, "flood") || strings.Contains(log, "c4n4ry") {
+				t.Errorf("logged: %s", log)
+			}
+		})
+	})
+}
+
+// A spell's lines are logged, the rest of it is counted, and the next spell has its
+// own. A line that is too long is cut.
+func TestStandardErrorIsBoundedPerSecond(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	read, write := io.Pipe()
+	var clock atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runner.LogLines(log, read, func() time.Time { return time.Unix(clock.Load(), 0) })
+	}()
+	const each = 60
+	for range 2 {
+		clock.Add(1)
+		for range each {
+			if _, err := io.WriteString(write, strings.Repeat("y", 4<<10)+"\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := write.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	got := out.String()
+	lines, longest := strings.Count(got, `"msg":"program"`), 0
+	for line := range strings.Lines(got) {
+		longest = max(longest, len(line))
+	}
+	if want := 2 * runner.LinesASecond; lines != want || strings.Count(got, `"count":40`) != 2 {
+		t.Errorf("%d lines were logged, want %d, and 40 counted twice: %s", lines, want, got)
+	}
+	if longest > 1300 {
+		t.Errorf("a line of the log has %d bytes", longest)
+	}
 }

@@ -17,6 +17,7 @@ func TestAHostedProgramHasAWorldOfItsOwn(t *testing.T) {
 	}
 	w := start(t, "host", func(c *Config) {
 		c.RunnerPath = filepath.Join(filepath.Dir(c.WorkerPath), "runner")
+		c.RunnerArgs = []string{"--log-level", "debug"}
 		p := Profile{
 			Name: "hosted", Harness: "native", HarnessConfig: config,
 			Limits:  Limits{MemoryMiB: 128, PIDs: 80, CPUs: 1, WorkspaceMiB: 8},
@@ -29,7 +30,7 @@ func TestAHostedProgramHasAWorldOfItsOwn(t *testing.T) {
 	w.said(t, in.UID, "done")
 	saw := w.log(in.UID)
 	for _, line := range []string{
-		"processes 1, id 0, found /etc/passwd /usr/lib, workspace <nil>, env [\"PATH=/usr/local/bin:/usr/bin:/bin\"]\n",
+		"processes 1, id 0, found /etc/passwd /usr/lib, workspace <nil>, env [\"PATH=/usr/local/bin:/usr/bin:/bin\"], args [\"--log-level\" \"debug\"]\n",
 		"bomb: exit status 7; max ", "hog: signal: killed; max ", "the program's file: <nil>\n",
 	} {
 		if !strings.Contains(saw, line) {

@@ -134,7 +134,7 @@ func (p *Provider) host(s *isolation.Spec, profile *Profile, counters []string) 
 		},
 		Limits: limits, Profile: isolation.ProfileProgram,
 		Program: isolation.Program{
-			Path: runner, Args: []string{"--listen", "unix://" + inside().runner}, Env: []string{programPath}, Dir: "/",
+			Path: runner, Args: append([]string{"--listen", "unix://" + inside().runner}, p.cfg.RunnerArgs...), Env: []string{programPath}, Dir: "/",
 		},
 	}
 	for _, path := range profile.Program.ReadOnlyPaths {

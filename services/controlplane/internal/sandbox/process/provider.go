@@ -78,6 +78,8 @@ type Config struct {
 	RunnerPath string
 	// WorkerArgs are given to every worker. They are public: no secrets.
 	WorkerArgs []string
+	// RunnerArgs are the same for every runner.
+	RunnerArgs []string
 	// Profiles are the kinds of sandboxes; at least one.
 	Profiles []Profile
 	// Sockets is the folder with the sockets of Services.

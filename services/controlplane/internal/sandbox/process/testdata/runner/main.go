@@ -71,7 +71,7 @@ func look() string {
 		}
 	}
 	shared := os.WriteFile("/workspace/from-program", []byte("x"), 0o644) //nolint:gosec // the worker reads it
-	return fmt.Sprintf("processes %d, id %d, found %s, workspace %v, env %q", pids, os.Getuid(), strings.Join(found, " "), shared, os.Environ())
+	return fmt.Sprintf("processes %d, id %d, found %s, workspace %v, env %q, args %q", pids, os.Getuid(), strings.Join(found, " "), shared, os.Environ(), os.Args[3:])
 }
 
 // misbehave starts a child that runs into a limit, as the program's own user.
