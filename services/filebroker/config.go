@@ -5,9 +5,9 @@ import (
 	"flag"
 	"fmt"
 
+	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
-	"cofferdam.dev/services/filebroker/internal/files/blobstore"
 )
 
 // defaultQuota is what the files of one conversation may have together.

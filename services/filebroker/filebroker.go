@@ -10,11 +10,11 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/filebroker/internal/files"
-	"cofferdam.dev/services/filebroker/internal/files/blobstore"
 	"cofferdam.dev/services/filebroker/internal/files/catalogue"
 	"cofferdam.dev/services/filebroker/internal/rpc"
 )
@@ -96,7 +96,7 @@ func (s *Service) stores(ctx context.Context, cfg *Config, domain *files.Config)
 		return err
 	}
 	s.closers = append(s.closers, entries.Close)
-	bucket, err := blobstore.Open(cfg.BlobURL)
+	bucket, err := blobstore.Open(ctx, cfg.BlobURL)
 	if err != nil {
 		return err
 	}

@@ -2,15 +2,15 @@ package files
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 )
 
-// Reader takes an object, part by part. The first part has the info and may have
-// no content; chunk must not be kept.
+// Reader takes an object, part by part. The first part has the info, and no
+// content where the object has none; chunk must not be kept.
 type Reader func(info *Info, chunk []byte) error
 
 // Download sends the object of a download handle. The last part leaves only when
@@ -35,7 +35,7 @@ func (s *Service) Download(ctx context.Context, c Caller, handle string, send Re
 	if o.BindingID != h.BindingID || o.Epoch != h.Epoch {
 		return fault.New(fault.HandleDenied, op)
 	}
-	r, err := s.blobs.Open(ctx, o.blobKey())
+	r, err := s.blobs.Open(ctx, o.blobKey(), 0)
 	if err != nil {
 		return failed(ctx, err, op)
 	}
@@ -46,48 +46,28 @@ func (s *Service) Download(ctx context.Context, c Caller, handle string, send Re
 	return err
 }
 
-// transfer sends all of r, and the last part of it only when it is what info
-// says.
+// transfer sends the info and then all of r, and the last part of it only when it
+// is what info says.
 func transfer(ctx context.Context, r io.Reader, info Info, send Reader) error {
 	const op = "files.transfer"
-	sum, left := sha256.New(), info.Size
-	if left == 0 {
-		if err := checkEnd(r, sum.Sum(nil), info); err != nil {
-			return failed(ctx, err, op)
+	first := true
+	part := func(chunk []byte) error {
+		if first {
+			first = false
+			return send(&info, chunk)
 		}
+		return send(nil, chunk)
 	}
-	if err := send(&info, nil); err != nil {
+	err := blob.Send(ctx, r, info.Content, part)
+	if err == nil && first { // there was nothing to send
+		err = part(nil)
+	}
+	var gone *blob.SendError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil, errors.As(err, &gone):
 		return interrupted(ctx, err, op)
 	}
-	buf := make([]byte, min(MaxChunkBytes, left))
-	for left > 0 {
-		if ctx.Err() != nil {
-			return fault.From(context.Cause(ctx), op)
-		}
-		n := min(left, int64(len(buf)))
-		if _, err := io.ReadFull(r, buf[:n]); err != nil {
-			return failed(ctx, err, op)
-		}
-		sum.Write(buf[:n])
-		if left -= n; left == 0 {
-			if err := checkEnd(r, sum.Sum(nil), info); err != nil {
-				return failed(ctx, err, op)
-			}
-		}
-		if err := send(nil, buf[:n]); err != nil {
-			return interrupted(ctx, err, op)
-		}
-	}
-	return nil
-}
-
-func checkEnd(r io.Reader, sum []byte, info Info) error {
-	var more [1]byte
-	if _, err := io.ReadFull(r, more[:]); !errors.Is(err, io.EOF) {
-		return errors.New("object is longer than its entry says")
-	}
-	if [sha256.Size]byte(sum) != info.SHA256 {
-		return errors.New("object is damaged")
-	}
-	return nil
+	return failed(ctx, err, op)
 }

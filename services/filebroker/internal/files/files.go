@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 )
@@ -40,7 +41,7 @@ type Config struct {
 	Guard     *fence.Guard
 	Effects   *binding.Effects
 	Catalogue Catalogue
-	Blobs     Blobs
+	Blobs     blob.Store
 	// QuotaBytes is what the objects of one binding may have together.
 	QuotaBytes int64
 	Logger     *slog.Logger
@@ -53,7 +54,7 @@ type Service struct {
 	guard     *fence.Guard
 	effects   *binding.Effects
 	catalogue Catalogue
-	blobs     Blobs
+	blobs     blob.Store
 	quota     int64
 	logger    *slog.Logger
 	now       func() time.Time

@@ -2,17 +2,16 @@ package files
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"time"
+
+	"cofferdam.dev/pkg/blob"
 )
 
 // Bounds of files.
 const (
 	// MaxObjectBytes bounds one object.
-	MaxObjectBytes = 64 << 20
-	// MaxChunkBytes bounds one part of an object on the wire.
-	MaxChunkBytes = 256 << 10
+	MaxObjectBytes = blob.MaxBytes
 	// MaxObjects bounds the objects of one binding.
 	MaxObjects = 4096
 	// MaxHandlesPerRun bounds the handles that one run may be given.
@@ -33,16 +32,13 @@ var (
 	ErrQuota = errors.New("files: the quota of the binding is used up")
 	// ErrFull says that the run has as many handles as it may.
 	ErrFull = errors.New("files: the run has too many handles")
-	// ErrNoBlob says that there is no such blob.
-	ErrNoBlob = errors.New("files: no such blob")
 )
 
 // Info describes a file.
 type Info struct {
-	// Size in bytes.
-	Size   int64
-	SHA256 [sha256.Size]byte
-	MIME   string
+	blob.Content
+
+	MIME string
 	// Name is for display only; see [CleanName].
 	Name string
 }

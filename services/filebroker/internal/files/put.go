@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/filebroker/internal/digest"
@@ -17,7 +18,7 @@ import (
 // Faults: stale_lease with nothing visible; invalid_request where size or digest
 // are not the content's; request_too_large; capacity where the binding has no
 // room; idempotency_conflict; persistence_failed.
-func (s *Service) Put(ctx context.Context, g fence.Grant, info Info, parts Parts) (objectID string, err error) {
+func (s *Service) Put(ctx context.Context, g fence.Grant, info Info, parts blob.Parts) (objectID string, err error) {
 	const op = "files.Put"
 	if err := g.Validate(); err != nil {
 		return "", err

@@ -3,12 +3,12 @@ package files
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"strconv"
 	"time"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/filebroker/internal/digest"
@@ -18,9 +18,6 @@ import (
 // after the caller has gone.
 const dropBound = 5 * time.Second
 
-// Parts gives the content of a file, part by part, and io.EOF after the last.
-type Parts func() ([]byte, error)
-
 // staged is an object on its way in.
 type staged struct {
 	s      *Service
@@ -29,7 +26,7 @@ type staged struct {
 
 // stage reserves room, and stores the content where nobody can see it. What it
 // leaves in an error's case, nobody can see either.
-func (s *Service) stage(ctx context.Context, e fence.Envelope, info Info, parts Parts) (staged, error) {
+func (s *Service) stage(ctx context.Context, e fence.Envelope, info Info, parts blob.Parts) (staged, error) {
 	o := Object{ID: "obj_" + rand.Text(), BindingID: e.BindingID, Epoch: e.Epoch, RunID: e.RunID, Info: info}
 	quota := Quota{Bytes: s.quota, Objects: MaxObjects, Now: s.now()}
 	switch err := s.catalogue.StageObject(ctx, o, e.Deadline, quota); {
@@ -47,7 +44,7 @@ func (s *Service) stage(ctx context.Context, e fence.Envelope, info Info, parts 
 }
 
 // store writes the content, and keeps it only if it is what was announced.
-func (s *Service) store(ctx context.Context, o Object, parts Parts) error {
+func (s *Service) store(ctx context.Context, o Object, parts blob.Parts) error {
 	w, err := s.blobs.Create(ctx, o.blobKey())
 	if err != nil {
 		return failed(ctx, err, "files.store")
@@ -65,33 +62,23 @@ func (s *Service) store(ctx context.Context, o Object, parts Parts) error {
 }
 
 // receive copies the content to w and checks size and digest.
-func receive(ctx context.Context, w io.Writer, info Info, parts Parts) error {
+func receive(ctx context.Context, w io.Writer, info Info, parts blob.Parts) error {
 	const op = "files.receive"
-	sum, size := sha256.New(), int64(0)
-	for {
-		chunk, err := parts()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return interrupted(ctx, err, op)
-		}
-		size += int64(len(chunk))
-		if len(chunk) > MaxChunkBytes || size > info.Size {
-			return fault.New(fault.RequestTooLarge, op, fault.Detail("chunk: more than was announced"))
-		}
-		sum.Write(chunk)
-		if _, err := w.Write(chunk); err != nil {
-			return failed(ctx, err, op)
-		}
-	}
+	err := blob.Receive(w, info.Content, parts)
+	var broken *blob.WriteError
 	switch {
-	case size < info.Size:
+	case err == nil:
+		return nil
+	case errors.Is(err, blob.ErrTooLong):
+		return fault.New(fault.RequestTooLarge, op, fault.Detail("chunk: more than was announced"))
+	case errors.Is(err, blob.ErrTooShort):
 		return fault.New(fault.InvalidRequest, op, fault.Detail("chunk: less than was announced"))
-	case [sha256.Size]byte(sum.Sum(nil)) != info.SHA256:
+	case errors.Is(err, blob.ErrDigest):
 		return fault.New(fault.InvalidRequest, op, fault.Detail("info.sha256: not that of the content"))
+	case errors.As(err, &broken):
+		return failed(ctx, err, op)
 	}
-	return nil
+	return interrupted(ctx, err, op)
 }
 
 // interrupted is the fault of a stream that did not come to its end. When the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 )
 
@@ -42,7 +43,7 @@ type outcome struct {
 // the content's; capacity where the binding has no room; idempotency_conflict;
 // stale_lease and cancelled with nothing visible; persistence_failed;
 // tool_outcome_unknown, after which the same request settles it.
-func (s *Service) Upload(ctx context.Context, c Caller, handle string, info Info, parts Parts) (Uploaded, error) {
+func (s *Service) Upload(ctx context.Context, c Caller, handle string, info Info, parts blob.Parts) (Uploaded, error) {
 	h, err := s.authorize(ctx, c, handle, DirectionUpload)
 	if err != nil {
 		return Uploaded{}, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
 	"cofferdam.dev/pkg/rpc"
@@ -36,7 +37,7 @@ func infoFrom(i *filebrokerv1.ObjectInfo) (files.Info, error) {
 	if len(i.GetSha256()) != sha256.Size {
 		return files.Info{}, fault.New(fault.InvalidRequest, "rpc.info", fault.Detail("info.sha256: 32 bytes"))
 	}
-	return files.Info{Size: size, SHA256: [sha256.Size]byte(i.GetSha256()), MIME: i.GetMimeType(), Name: i.GetDisplayName()}, nil
+	return files.Info{Content: blob.Content{Size: size, SHA256: [sha256.Size]byte(i.GetSha256())}, MIME: i.GetMimeType(), Name: i.GetDisplayName()}, nil
 }
 
 func infoProto(i *files.Info) *filebrokerv1.ObjectInfo {
@@ -72,7 +73,7 @@ type part interface {
 }
 
 // parts gives the chunks of a stream whose first message was received already.
-func parts[P part](first P, receive func() (P, error)) files.Parts {
+func parts[P part](first P, receive func() (P, error)) blob.Parts {
 	began := false
 	return func() ([]byte, error) {
 		if !began {

@@ -7,18 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/services/filebroker/internal/files"
 )
 
 var errLost = errors.New("the reply was lost")
 
 // A damaged object never ends cleanly: the last part stays here.
 func TestDamagedObjectDoesNotEndCleanly(t *testing.T) {
-	content := large(t, 2*files.MaxChunkBytes+10)
+	content := large(t, 2*blob.MaxChunkBytes+10)
 	for name, damage := range map[string]func(path string) error{
 		"first byte": func(path string) error { return edit(path, func(b []byte) []byte { b[0]++; return b }) },
 		"last byte":  func(path string) error { return edit(path, func(b []byte) []byte { b[len(b)-1]++; return b }) },

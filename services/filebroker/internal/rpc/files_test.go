@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/filebroker/internal/files"
 )
 
 // wantContent reads the object through a fresh handle.
@@ -25,7 +25,7 @@ func (s *session) wantContent(t *testing.T, object, want string) {
 
 func TestPutAndDownload(t *testing.T) {
 	s := newSession(t)
-	for name, content := range map[string]string{"empty": "", "one byte": "a", "one part": large(t, files.MaxChunkBytes), "several parts": large(t, 3*files.MaxChunkBytes+1)} {
+	for name, content := range map[string]string{"empty": "", "one byte": "a", "one part": large(t, blob.MaxChunkBytes), "several parts": large(t, 3*blob.MaxChunkBytes+1)} {
 		t.Run(name, func(t *testing.T) { s.wantContent(t, s.object(t, content), content) })
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
+	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
@@ -26,7 +28,6 @@ import (
 	pkgrpc "cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/filebroker/internal/files"
-	"cofferdam.dev/services/filebroker/internal/files/blobstore"
 	"cofferdam.dev/services/filebroker/internal/files/catalogue"
 	"cofferdam.dev/services/filebroker/internal/rpc"
 )
@@ -52,7 +53,7 @@ func open(t *testing.T, s *rpctest.Stand, quota int64) *opened {
 	entries, err := catalogue.OpenSQLite(t.Context(), o.path)
 	must(t, err)
 	t.Cleanup(func() { must(t, entries.Close()) })
-	bucket, err := blobstore.Open("file://" + o.dir)
+	bucket, err := blobstore.Open(t.Context(), "file://"+o.dir)
 	must(t, err)
 	t.Cleanup(func() { must(t, bucket.Close()) })
 	o.hooks = &hooks{Catalogue: entries}
@@ -288,9 +289,9 @@ func upload(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, 
 
 // split gives at least one part.
 func split(content string) [][]byte {
-	parts := [][]byte{[]byte(content[:min(len(content), files.MaxChunkBytes)])}
+	parts := [][]byte{[]byte(content[:min(len(content), blob.MaxChunkBytes)])}
 	for rest := content[len(parts[0]):]; rest != ""; {
-		n := min(len(rest), files.MaxChunkBytes)
+		n := min(len(rest), blob.MaxChunkBytes)
 		parts, rest = append(parts, []byte(rest[:n])), rest[n:]
 	}
 	return parts

@@ -3,11 +3,11 @@ package rpc
 import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
-	"cofferdam.dev/services/filebroker/internal/files"
 )
 
 // wireOverhead is what a message may have besides its chunk.
@@ -31,7 +31,7 @@ func sandboxes(td spiffeid.TrustDomain) identity.AllowList {
 // sandbox moves files with a capability that lists its handles. Neither may do
 // what the other does.
 func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
-	const part = files.MaxChunkBytes + wireOverhead
+	const part = blob.MaxChunkBytes + wireOverhead
 	return map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure:   {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: part},
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: wireOverhead},

@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
-	"cofferdam.dev/services/filebroker/internal/files"
 )
 
 func TestUploadAndDownload(t *testing.T) {
 	s := newSession(t)
-	content := large(t, 3*files.MaxChunkBytes+1)
+	content := large(t, 3*blob.MaxChunkBytes+1)
 	handle := s.uploadHandle(t, uint64(len(content)))
 	e := s.stand.Envelope()
 	res, err := upload(s.ctx(t, e, handle), s.sandbox, e, handle, info(content), content)
@@ -81,7 +81,7 @@ func TestUploadAfterTheEndIsDecided(t *testing.T) {
 // What is not whole is not visible, and leaves nothing behind.
 func TestUploadsThatAreNotWhole(t *testing.T) {
 	s := newSession(t)
-	content := large(t, 2*files.MaxChunkBytes)
+	content := large(t, 2*blob.MaxChunkBytes)
 	for name, c := range map[string]struct {
 		info *filebrokerv1.ObjectInfo
 		send string
@@ -131,8 +131,8 @@ func TestUploadThatChangesInTheMiddle(t *testing.T) {
 		"no envelope":        {func(m *filebrokerv1.UploadRequest) { m.Envelope = nil }, fault.InvalidRequest},
 		"another handle":     {func(m *filebrokerv1.UploadRequest) { m.Handle = "fh_another" }, fault.InvalidRequest},
 		"info again":         {func(m *filebrokerv1.UploadRequest) { m.Info = info("ab") }, fault.InvalidRequest},
-		"chunk too large":    {func(m *filebrokerv1.UploadRequest) { m.Chunk = make([]byte, files.MaxChunkBytes+1) }, fault.InvalidRequest},
-		"message too large":  {func(m *filebrokerv1.UploadRequest) { m.Chunk = make([]byte, 2*files.MaxChunkBytes) }, fault.RequestTooLarge},
+		"chunk too large":    {func(m *filebrokerv1.UploadRequest) { m.Chunk = make([]byte, blob.MaxChunkBytes+1) }, fault.InvalidRequest},
+		"message too large":  {func(m *filebrokerv1.UploadRequest) { m.Chunk = make([]byte, 2*blob.MaxChunkBytes) }, fault.RequestTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			handle := s.uploadHandle(t, 100)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/services/filebroker/internal/files"
 )
 
@@ -54,7 +55,7 @@ var (
 
 func object(id string, size int64) files.Object {
 	return files.Object{ID: id, BindingID: "hs_1", Epoch: 1, RunID: "run", Info: files.Info{
-		Size: size, SHA256: sha256.Sum256([]byte(id)), MIME: "text/plain", Name: "name é",
+		Content: blob.Content{Size: size, SHA256: sha256.Sum256([]byte(id))}, MIME: "text/plain", Name: "name é",
 	}}
 }
 

@@ -1,6 +1,5 @@
-// Package blobstoretest has the suite that every back end of the blob store must
-// pass.
-package blobstoretest
+// Package blobtest has the suite that every back end of blob stores must pass.
+package blobtest
 
 import (
 	"bytes"
@@ -9,7 +8,7 @@ import (
 	"io"
 	"testing"
 
-	"cofferdam.dev/services/filebroker/internal/files"
+	"cofferdam.dev/pkg/blob"
 )
 
 const key = "objects/digest/obj_1"
@@ -17,11 +16,11 @@ const key = "objects/digest/obj_1"
 // test is one case on one store.
 type test struct {
 	*testing.T
-	files.Blobs
+	blob.Store
 }
 
 // Run runs the suite. open gives an empty store for each case.
-func Run(t *testing.T, open func(t *testing.T) files.Blobs) {
+func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 	t.Helper()
 	for name, f := range map[string]func(test){
 		"what is not there":                missing,
@@ -32,6 +31,9 @@ func Run(t *testing.T, open func(t *testing.T) files.Blobs) {
 		"context ended before the commit":  ended,
 		"one does not hide behind another": apart,
 		"deleted is not there":             deleted,
+		"a part from an offset on":         ranges,
+		"the last of two stands":           replaced,
+		"what is no key":                   noKey,
 	} {
 		t.Run(name, func(t *testing.T) { f(test{t, open(t)}) })
 	}
@@ -50,7 +52,7 @@ func (t test) write(key string, parts ...[]byte) {
 	}
 }
 
-func (t test) create(ctx context.Context, key string) files.BlobWriter {
+func (t test) create(ctx context.Context, key string) blob.Writer {
 	t.Helper()
 	w, err := t.Create(ctx, key)
 	if err != nil {
@@ -59,9 +61,11 @@ func (t test) create(ctx context.Context, key string) files.BlobWriter {
 	return w
 }
 
-func (t test) read() []byte {
+func (t test) read() []byte { return t.readFrom(0) }
+
+func (t test) readFrom(offset int64) []byte {
 	t.Helper()
-	r, err := t.Open(t.Context(), key)
+	r, err := t.Open(t.Context(), key, offset)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,12 +78,12 @@ func (t test) read() []byte {
 
 func (t test) absent(key string) {
 	t.Helper()
-	r, err := t.Open(t.Context(), key)
+	r, err := t.Open(t.Context(), key, 0)
 	if err == nil {
 		_ = r.Close()
 	}
-	if !errors.Is(err, files.ErrNoBlob) {
-		t.Errorf("%s: got %v, want ErrNoBlob", key, err)
+	if !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("%s: got %v, want ErrNotFound", key, err)
 	}
 }
 
@@ -162,4 +166,44 @@ func deleted(t test) {
 		}
 	}
 	t.absent(key)
+}
+
+func ranges(t test) {
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
+	t.write(key, content)
+	for _, offset := range []int64{0, 1, 15, 4096, int64(len(content)) - 1, int64(len(content)), int64(len(content)) + 1} {
+		want := content[min(offset, int64(len(content))):]
+		if got := t.readFrom(offset); !bytes.Equal(got, want) {
+			t.Errorf("from %d on %d bytes came back, want %d", offset, len(got), len(want))
+		}
+	}
+}
+
+func replaced(t test) {
+	first, second := t.create(t.Context(), key), t.create(t.Context(), key)
+	for content, w := range map[string]blob.Writer{"first": first, "second": second} {
+		if _, err := w.Write([]byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(first.Commit(), second.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if got := t.read(); string(got) != "second" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func noKey(t test) {
+	for _, key := range []string{"", "/", "..", "../up", "a/../b", "a//b", "/a", "a/", ".", "a/.", "a\\b", "a\x00", "a b", "C:", "\u202e", string(make([]byte, 600))} {
+		if w, err := t.Create(t.Context(), key); err == nil {
+			t.Errorf("%q was created: %v", key, w.Abort())
+		}
+		if r, err := t.Open(t.Context(), key, 0); err == nil {
+			t.Errorf("%q was opened: %v", key, r.Close())
+		}
+		if err := t.Delete(t.Context(), key); err == nil {
+			t.Errorf("%q was deleted", key)
+		}
+	}
 }
