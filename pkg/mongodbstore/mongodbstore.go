@@ -19,9 +19,9 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -38,7 +38,6 @@ const (
 	selectTimeout   = 10 * time.Second
 	maxConns        = 64
 	maxPassword     = 4 << 10
-	versionsName    = "component_versions"
 	disconnectGrace = 5 * time.Second
 )
 
@@ -66,7 +65,7 @@ func (c Config) Validate() error {
 	if err != nil {
 		return errors.New("store: not a URI") // the error has the URI in it
 	}
-	if _, has := u.User.Password(); has {
+	if _, has := u.User.Password(); has || hasSecret(u.Query()) {
 		return errors.New("store: leave the password out of the URI and give a file that holds it")
 	}
 	if c.PasswordFile != "" && u.User.Username() == "" {
@@ -75,10 +74,23 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// hasSecret reports options of a URI that hold a password.
+func hasSecret(options url.Values) bool {
+	for name := range options {
+		if name = strings.ToLower(name); strings.Contains(name, "password") || name == "authmechanismproperties" {
+			return true
+		}
+	}
+	return false
+}
+
 // DB is one database. It is safe for concurrent use.
 type DB struct {
 	client *mongo.Client
 	db     *mongo.Database
+	// schema is what Migrate brought a component to.
+	mu     sync.Mutex
+	schema map[string]int32
 }
 
 // Open connects, bounded by ctx.
@@ -105,7 +117,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mongodbstore: %w", err)
 	}
-	d := &DB{client: client, db: client.Database(database(c.URI))}
+	d := &DB{client: client, db: client.Database(database(c.URI)), schema: map[string]int32{}}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
 		return nil, errors.Join(fmt.Errorf("mongodbstore: no answer: %w", err), d.Close()) //nolint:contextcheck // also when ctx has ended
 	}
@@ -158,39 +170,4 @@ func (d *DB) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), disconnectGrace)
 	defer cancel()
 	return d.client.Disconnect(ctx)
-}
-
-// Index of a collection.
-type Index struct {
-	Collection string
-	Keys       bson.D
-	Unique     bool
-}
-
-// Migrate brings a component to a version and makes its indexes, which may be
-// there already. A database with a newer version is refused, so that an older
-// program never writes what a newer one cannot read.
-func (d *DB) Migrate(ctx context.Context, component string, version int32, indexes []Index) error {
-	versions := d.Collection(versionsName)
-	_, err := versions.UpdateOne(ctx, bson.D{{Key: "_id", Value: component}},
-		bson.D{{Key: "$max", Value: bson.D{{Key: "version", Value: version}}}}, options.UpdateOne().SetUpsert(true))
-	if err != nil && !mongo.IsDuplicateKeyError(err) { // another program was first
-		return fmt.Errorf("mongodbstore: version of %s: %w", component, err)
-	}
-	var stands struct {
-		Version int32 `bson:"version"`
-	}
-	if err := versions.FindOne(ctx, bson.D{{Key: "_id", Value: component}}).Decode(&stands); err != nil {
-		return fmt.Errorf("mongodbstore: version of %s: %w", component, err)
-	}
-	if stands.Version > version {
-		return fmt.Errorf("mongodbstore: %s has version %d, this program knows %d: use the newer program", component, stands.Version, version)
-	}
-	for _, i := range indexes {
-		_, err := d.Collection(i.Collection).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: i.Keys, Options: options.Index().SetUnique(i.Unique)})
-		if err != nil {
-			return fmt.Errorf("mongodbstore: index of %s: %w", i.Collection, err)
-		}
-	}
-	return nil
 }

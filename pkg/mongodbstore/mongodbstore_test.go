@@ -2,9 +2,13 @@ package mongodbstore_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +35,8 @@ func TestAddresses(t *testing.T) {
 	}{
 		"no MongoDB":          {mongodbstore.Config{URI: "https://host"}, "mongodb://"},
 		"no URI":              {mongodbstore.Config{URI: "mongodb://a b:s3cret-canary@%zz"}, "not a URI"},
+		"password option":     {mongodbstore.Config{URI: "mongodb://u@host/?tlsCertificateKeyFilePassword=" + "s3cret-canary"}, "leave the password out"},
+		"token option":        {mongodbstore.Config{URI: "mongodb://u@host/?authMechanismProperties=AWS_SESSION_TOKEN:" + "s3cret-canary"}, "leave the password out"},
 		"password in the URI": {mongodbstore.Config{URI: "mongodb://u:" + "s3cret-canary@host"}, "leave the password out"},
 		"password of nobody":  {mongodbstore.Config{URI: "mongodb://host", PasswordFile: secret}, "needs a user"},
 		"password for all":    {mongodbstore.Config{URI: "mongodb://u@host", PasswordFile: secret}, "chmod 600"},
@@ -59,19 +65,112 @@ func TestNobodyThere(t *testing.T) {
 }
 
 func TestNewerVersionIsRefused(t *testing.T) {
-	db := mongodbstoretest.Open(t, mongodbstoretest.Server(t))
-	t.Cleanup(func() { _ = db.Close() })
-	index := []mongodbstore.Index{{Collection: "things", Keys: bson.D{{Key: "a", Value: 1}}}}
-	for _, version := range []int32{1, 2, 2} {
-		if err := db.Migrate(t.Context(), "thing", version, index); err != nil {
-			t.Fatalf("version %d: %v", version, err)
+	server := mongodbstoretest.Server(t)
+	uri := mongodbstoretest.URI(t, server)
+	open := func() *mongodbstore.DB {
+		db := mongodbstoretest.Reopen(t, uri)
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	older, newer := open(), open()
+	t.Cleanup(func() { _ = newer.Drop(context.WithoutCancel(t.Context())) })
+	index := []mongodbstore.Index{{Collection: "things", Keys: bson.D{{Key: "a", Value: 1}}, Unique: true}}
+	var applied atomic.Int64
+	first := mongodbstore.Step{Indexes: index}
+	second := mongodbstore.Step{Apply: func(ctx context.Context, db *mongodbstore.DB) error {
+		applied.Add(1)
+		_, err := db.Collection("things").InsertOne(ctx, bson.D{{Key: "a", Value: 1}})
+		return err
+	}}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := db.Migrate(t.Context(), "thing", 1, nil); err == nil || !strings.Contains(err.Error(), "newer program") {
-		t.Errorf("an older program: %v", err)
+	refused := func(err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "version 2 of thing and this program knows up to 1; start the newer program") {
+			t.Errorf("an older program: %v", err)
+		}
 	}
-	if err := db.Migrate(t.Context(), "other", 1, nil); err != nil {
-		t.Errorf("another component: %v", err)
+	must(older.Migrate(t.Context(), "thing", []mongodbstore.Step{first}))
+	must(older.Check(t.Context()))
+	must(newer.Migrate(t.Context(), "thing", []mongodbstore.Step{first, second}))
+	must(open().Migrate(t.Context(), "thing", []mongodbstore.Step{first, second}))
+	if applied.Load() != 1 {
+		t.Errorf("the step was applied %d times", applied.Load())
+	}
+	// One that starts is refused, and one that runs already is not ready any more.
+	refused(open().Migrate(t.Context(), "thing", []mongodbstore.Step{first}))
+	refused(older.Check(t.Context()))
+	must(newer.Migrate(t.Context(), "other", []mongodbstore.Step{first}))
+	must(newer.Check(t.Context()))
+}
+
+// A step that fails leaves the version as it was, and is taken again.
+func TestFailedStepIsTakenAgain(t *testing.T) {
+	db := mongodbstoretest.Open(t, mongodbstoretest.Server(t))
+	t.Cleanup(func() { _ = db.Close() })
+	boom, fails := errors.New("boom"), true
+	steps := []mongodbstore.Step{{Apply: func(context.Context, *mongodbstore.DB) error {
+		if fails {
+			return boom
+		}
+		return nil
+	}}}
+	if err := db.Migrate(t.Context(), "thing", steps); !errors.Is(err, boom) {
+		t.Errorf("got %v", err)
+	}
+	fails = false
+	if err := db.Migrate(t.Context(), "thing", steps); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of many that take the slots of a scope at once as many succeed as there are.
+func TestSlotsAreTakenOnce(t *testing.T) {
+	db := mongodbstoretest.Open(t, mongodbstoretest.Server(t))
+	t.Cleanup(func() { _ = db.Close() })
+	if err := db.Migrate(t.Context(), "thing", []mongodbstore.Step{{Indexes: []mongodbstore.Index{mongodbstore.SlotIndex("things")}}}); err != nil {
+		t.Fatal(err)
+	}
+	const most, writers = 5, 16
+	things := db.Collection("things")
+	put := func(id string) (bool, error) {
+		return mongodbstore.InsertInSlot(t.Context(), things, bson.D{{Key: "_id", Value: id}}, "scope", most, func(slot int32) any {
+			return bson.D{{Key: "_id", Value: id}, {Key: mongodbstore.ScopeField, Value: "scope"}, {Key: mongodbstore.SlotField, Value: slot}}
+		})
+	}
+	var mu sync.Mutex
+	var in []string
+	var wg sync.WaitGroup
+	for n := range writers {
+		wg.Go(func() {
+			id := fmt.Sprint(n)
+			inserted, err := put(id)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && inserted:
+				in = append(in, id)
+			case !errors.Is(err, mongodbstore.ErrNoSlot):
+				t.Errorf("%v, %v", inserted, err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(in) != most {
+		t.Fatalf("%d took %d slots", len(in), most)
+	}
+	if inserted, err := put(in[0]); err != nil || inserted {
+		t.Errorf("one that stands in a full scope: %v, %v", inserted, err)
+	}
+	if _, err := things.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: in[0]}}); err != nil {
+		t.Fatal(err)
+	}
+	if inserted, err := put("another"); err != nil || !inserted {
+		t.Errorf("a slot that was given back: %v, %v", inserted, err)
 	}
 }
 

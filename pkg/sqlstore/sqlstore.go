@@ -30,6 +30,9 @@ type DB struct {
 	// contexts, instead of at the file's lock.
 	writer *sql.DB
 	reader *sql.DB
+	// component and version are what this program knows.
+	component string
+	version   int
 }
 
 // Open opens or makes the file, whose folder must exist, and brings the tables
@@ -37,7 +40,7 @@ type DB struct {
 // of version n. The file is for its owner alone (mode 0600); one that others can
 // read is refused, as is one with a newer version.
 func Open(ctx context.Context, path, component string, migrations []string) (*DB, error) {
-	db := &DB{}
+	db := &DB{component: component, version: len(migrations)}
 	if err := db.open(ctx, path, component, migrations); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s store: %w", component, err), db.Close())
 	}
@@ -130,8 +133,9 @@ func migrate(ctx context.Context, tx *sql.Tx, component string, migrations []str
 	switch {
 	case err != nil && !errors.Is(err, sql.ErrNoRows):
 		return err
-	case version > len(migrations):
-		return fmt.Errorf("the file has version %d of its tables and this program knows up to %d; start the newer program", version, len(migrations))
+	}
+	if err := refuseNewer(version, len(migrations)); err != nil {
+		return err
 	}
 	for _, m := range migrations[version:] {
 		if _, err := tx.ExecContext(ctx, m); err != nil {
@@ -176,10 +180,21 @@ func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
 	return d.reader.QueryRowContext(ctx, query, args...)
 }
 
-// Check asks whether the file answers.
+// Check asks whether the file answers, and still has the version that this
+// program knows: another one may have moved it on.
 func (d *DB) Check(ctx context.Context) error {
-	var one int
-	return d.QueryRow(ctx, "SELECT 1 FROM component_versions LIMIT 1").Scan(&one)
+	var version int
+	if err := d.QueryRow(ctx, `SELECT version FROM component_versions WHERE component = ?`, d.component).Scan(&version); err != nil {
+		return err
+	}
+	return refuseNewer(version, d.version)
+}
+
+func refuseNewer(stands, known int) error {
+	if stands <= known {
+		return nil
+	}
+	return fmt.Errorf("the file has version %d of its tables and this program knows up to %d; start the newer program", stands, known)
 }
 
 // Close waits for what is under way and closes the file.

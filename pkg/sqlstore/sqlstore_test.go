@@ -74,7 +74,15 @@ func TestReadableFileIsRefused(t *testing.T) {
 
 func TestNewerFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
+	older := open(t, path, table)
+	if err := older.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
 	open(t, path, table, `CREATE TABLE part_later (n INTEGER) STRICT`)
+	// One that runs already is not ready any more, and one that starts is refused.
+	if err := older.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "newer program") {
+		t.Errorf("got %v", err)
+	}
 	if _, err := sqlstore.Open(t.Context(), path, "part", []string{table}); err == nil || !strings.Contains(err.Error(), "newer program") {
 		t.Errorf("got %v", err)
 	}

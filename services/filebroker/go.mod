@@ -2,9 +2,19 @@ module cofferdam.dev/services/filebroker
 
 go 1.26.0
 
-require cofferdam.dev/pkg v0.0.0
+require (
+	cofferdam.dev/pkg v0.0.0
+	go.mongodb.org/mongo-driver/v2 v2.10.0
+)
 
-require github.com/Microsoft/go-winio v0.6.2 // indirect
+require (
+	github.com/Microsoft/go-winio v0.6.2 // indirect
+	github.com/klauspost/compress v1.20.4 // indirect
+	github.com/xdg-go/scram v1.4.0 // indirect
+	github.com/xdg-go/stringprep v1.0.4 // indirect
+	github.com/youmark/pkcs8 v0.0.0-20240726163527-a2c0da244d78 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+)
 
 require (
 	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.1 // indirect

@@ -21,7 +21,6 @@ import (
 
 const (
 	component = "binding"
-	version   = 1
 
 	bindings = "bindings"
 	chunks   = "chunks"
@@ -29,15 +28,15 @@ const (
 	ledger   = "ledger"
 )
 
-// indexes keep every read flat that does not name an _id: which record has a run,
-// which records are busy, and the rows of one run.
-func indexes() []mongodbstore.Index {
-	return []mongodbstore.Index{
+// schema: the indexes keep every read flat that does not name an _id: which record
+// has a run, which records are busy, and the rows of one run.
+func schema() []mongodbstore.Step {
+	return []mongodbstore.Step{{Indexes: []mongodbstore.Index{
 		{Collection: bindings, Keys: bson.D{{Key: "live", Value: 1}}},
 		{Collection: bindings, Keys: bson.D{{Key: "busy", Value: 1}, {Key: "_id", Value: 1}}},
 		{Collection: chunks, Keys: bson.D{{Key: "run", Value: 1}, {Key: "first", Value: 1}}, Unique: true},
 		{Collection: ledger, Keys: bson.D{{Key: "scope", Value: 1}, {Key: "key", Value: 1}}, Unique: true},
-	}
+	}}}
 }
 
 // Store is a binding.Backend on one database. It is safe for concurrent use,
@@ -52,13 +51,17 @@ var _ binding.Backend = (*Store)(nil)
 // Open makes the indexes and checks the version of what is there. Close closes
 // db.
 func Open(ctx context.Context, db *mongodbstore.DB) (*Store, error) {
-	if err := db.Migrate(ctx, component, version, indexes()); err != nil {
+	if err := db.Migrate(ctx, component, schema()); err != nil {
 		return nil, fmt.Errorf("mongostore: %w", err)
 	}
 	return &Store{
 		db: db, bindings: db.Collection(bindings), chunks: db.Collection(chunks), runs: db.Collection(runs), ledger: db.Collection(ledger),
 	}, nil
 }
+
+// Check asks whether the database answers, and still has the version that this
+// program knows.
+func (s *Store) Check(ctx context.Context) error { return s.db.Check(ctx) }
 
 // Close gives the connections up.
 func (s *Store) Close() error { return s.db.Close() }

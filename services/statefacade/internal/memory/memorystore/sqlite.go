@@ -13,6 +13,8 @@ import (
 	"cofferdam.dev/services/statefacade/internal/memory"
 )
 
+const component = "memory"
+
 // migrations of the tables, which all begin with memory_.
 //
 // memory_changes has one row for each write that was ever made: it answers
@@ -59,7 +61,7 @@ var _ memory.Store = (*SQLite)(nil)
 
 // OpenSQLite opens or makes the file.
 func OpenSQLite(ctx context.Context, path string) (*SQLite, error) {
-	db, err := sqlstore.Open(ctx, path, "memory", migrations)
+	db, err := sqlstore.Open(ctx, path, component, migrations)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 	"cofferdam.dev/services/statefacade/internal/threadstate"
 )
 
+const component = "thread"
+
 // migrations of the tables, which all begin with thread_.
 var migrations = []string{`
 CREATE TABLE thread_snapshots (
@@ -40,7 +42,7 @@ var _ threadstate.Snapshots = (*SQLite)(nil)
 
 // OpenSQLite opens or makes the file.
 func OpenSQLite(ctx context.Context, path string) (*SQLite, error) {
-	db, err := sqlstore.Open(ctx, path, "thread", migrations)
+	db, err := sqlstore.Open(ctx, path, component, migrations)
 	if err != nil {
 		return nil, err
 	}
