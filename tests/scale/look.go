@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
@@ -28,29 +27,7 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// finder counts what stands where.
-type finder struct{ r *Report }
-
-// in takes note of a place that belongs to a conversation, or to nobody.
-func (f finder) in(text string, owner *conversation) {
-	f.r.Places++
-	for at := strings.Index(text, canaryPrefix); at >= 0 && len(text) >= at+canaryLength; {
-		found := text[at : at+canaryLength]
-		if owner != nil && found == owner.canary {
-			f.r.CanariesSeen++
-		} else {
-			f.r.CrossedCanaries++
-		}
-		next := strings.Index(text[at+1:], canaryPrefix)
-		if next < 0 {
-			return
-		}
-		at += 1 + next
-	}
-}
-
-func look(ctx context.Context, s *stack.Stack, all []*conversation, r *Report) error {
-	f := finder{r}
+func look(ctx context.Context, s *stack.Stack, all []*conversation, f finder) error {
 	user, err := s.Client(ctx, stack.User)
 	if err != nil {
 		return err
@@ -63,7 +40,7 @@ func look(ctx context.Context, s *stack.Stack, all []*conversation, r *Report) e
 			return fmt.Errorf("%s: log: ended %v, %w", v.name, ended, err)
 		}
 		for _, e := range events {
-			f.in(string(e.Raw), v)
+			f.in("the events of "+v.name, string(e.Raw), v)
 		}
 		if err := f.process(v); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
@@ -87,12 +64,12 @@ func (f finder) process(v *conversation) error {
 		if err != nil {
 			return err
 		}
-		f.in(string(raw), nil) // not even its own
+		f.in(name+" of the worker of "+v.name, string(raw), nil) // not even its own
 	}
 	if err := f.tree(filepath.Join(dir, "root", "workspace"), v); err != nil {
 		return err
 	}
-	return procs.Memory(v.pid, canaryLength, func(part []byte) { f.in(string(part), v) })
+	return procs.Memory(v.pid, canaryLength, func(part []byte) { f.in("the memory of the worker of "+v.name, string(part), v) })
 }
 
 // states reads the committed snapshots and memory.
@@ -142,7 +119,7 @@ func (f finder) snapshots(ctx context.Context, path string, byBinding map[string
 			return n, err
 		}
 		n++
-		f.in(string(payload), byBinding[id])
+		f.in("a snapshot of binding "+id, string(payload), byBinding[id])
 	}
 	return n, rows.Err()
 }
@@ -165,7 +142,7 @@ func (f finder) tree(dir string, owner *conversation) (err error) {
 		if err != nil {
 			return err
 		}
-		f.in(string(raw), owner)
+		f.in(filepath.Join(dir, path), string(raw), owner)
 		return nil
 	})
 }

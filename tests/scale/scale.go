@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg Config) (r Report, err error) {
 		return r, err
 	}
 	cfg.say("looking for canaries ...")
-	return r, look(ctx, s, all, &r)
+	return r, look(ctx, s, all, newFinder(all, &r, cfg.Progress))
 }
 
 func (c Config) say(format string, args ...any) {
