@@ -1,10 +1,11 @@
 // Talks to AG-UI endpoints with the real client and says what it saw.
 //
 // Standard input is one JSON array of conversations, each with a client of its own:
-//   {"url", "header_file"?, "thread_id", "state"?, "turns": [{"run_id"?, "message", "abort_after"?}]}
+//   {"url", "header_file"?, "thread_id", "state"?, "turns": [{"run_id"?, "message" or "answer", "abort_after"?}]}
 // header_file holds one header line, as `curl -H @FILE` takes it: a token is in
 // no argument and no environment. abort_after is the type of an event after which
-// the client goes away.
+// the client goes away. An answer is the payload for every interrupt of the turn
+// before it.
 //
 // Standard output is one JSON array with an array for each conversation, which has
 // for each turn
@@ -54,7 +55,12 @@ function header(line) {
 async function play(agent, turn, number) {
   const out = { events: [], callbacks: [], error: '', aborted: false, warnings: [], messages: [], state: null, snapshot: null };
   said.length = 0;
-  agent.messages = [...agent.messages, { id: `user-${number}`, role: 'user', content: turn.message }];
+  const input = turn.run_id ? { runId: turn.run_id } : {};
+  if (turn.answer) {
+    input.resume = agent.pendingInterrupts.map((i) => ({ interruptId: i.id, status: 'resolved', payload: turn.answer }));
+  } else {
+    agent.messages = [...agent.messages, { id: `user-${number}`, role: 'user', content: turn.message }];
+  }
   const watch = new Proxy({}, {
     has: () => true,
     get: (_, name) => (typeof name === 'string' && name.startsWith('on') ? (p) => saw(name, p) : undefined),
@@ -73,7 +79,7 @@ async function play(agent, turn, number) {
     if (name === 'onRunFailed') out.error = params.error.message;
   }
   try {
-    await agent.runAgent(turn.run_id ? { runId: turn.run_id } : {}, watch);
+    await agent.runAgent(input, watch);
   } catch (error) {
     out.error ||= error.message;
   }

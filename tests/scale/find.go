@@ -37,9 +37,9 @@ func (f finder) in(place, text string, owner *conversation) {
 			return
 		}
 		text = text[at:]
-		switch whose := f.of[text[:len(canaryPrefix)+known]]; {
-		case whose == nil:
-		case whose == owner:
+		switch whose := f.of[text[:len(canaryPrefix)+known]]; whose {
+		case nil:
+		case owner:
 			f.r.CanariesSeen++
 		default:
 			f.r.CrossedCanaries++

@@ -28,11 +28,14 @@ type Conversation struct {
 	Turns      []Turn          `json:"turns"`
 }
 
-// Turn is one message of the user.
+// Turn is one message of the user, or an answer.
 type Turn struct {
 	// RunID is made up by the client if it is empty.
 	RunID   string `json:"run_id,omitempty"`
-	Message string `json:"message"`
+	Message string `json:"message,omitempty"`
+	// Answer resolves every interrupt that the turn before ended with; such a turn has
+	// no message.
+	Answer json.RawMessage `json:"answer,omitempty"`
 	// AbortAfter is the type of an event after which the client goes away. It then
 	// makes up a RUN_ERROR with the code "abort" for itself.
 	AbortAfter string `json:"abort_after,omitempty"`

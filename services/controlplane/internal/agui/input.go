@@ -29,6 +29,9 @@ type Input struct {
 	ThreadID, RunID string
 	// Message is the text of the new message.
 	Message string
+	// Answers are those to the interrupts that ended the run before; then there is
+	// no message.
+	Answers []Answer
 	// Skipped counts the parts of the new message that are not text.
 	Skipped int
 	// Context is one JSON object with what there is of context, state and
@@ -66,8 +69,8 @@ type contextEntry struct {
 }
 
 // ParseInput reads a RunAgentInput strictly: what AG-UI 1.0 does not know is
-// refused. Of its messages only the last one counts, the user's new one: the
-// history is ours. Tools of the client and answers to interrupts are not
+// refused. Of its messages only the last one counts, the user's new one, and none
+// where it answers interrupts: the history is ours. Tools of the client are not
 // implemented. Errors: invalid_request, request_too_large, protocol_unsupported,
 // not_implemented, with the place in the detail.
 func ParseInput(raw []byte) (Input, error) {
@@ -89,6 +92,9 @@ func ParseInput(raw []byte) (Input, error) {
 	if in.Messages, err = messages(d.Messages); err != nil {
 		return Input{}, err
 	}
+	if in.Answers, err = answers(d.Resume); err != nil || len(in.Answers) > 0 {
+		return in, err
+	}
 	in.Message, in.Skipped, err = newMessage(d.Messages)
 	return in, err
 }
@@ -104,8 +110,6 @@ func (d document) check() error {
 		return refused(fault.ProtocolUnsupported, "/protocolVersion", "this service speaks AG-UI "+ProtocolVersion)
 	case len(d.Tools) > 0:
 		return refused(fault.NotImplemented, "/tools", "an agent's tools are those of its configuration; send none")
-	case len(d.Resume) > 0:
-		return refused(fault.NotImplemented, "/resume", "interrupts cannot be answered yet")
 	default:
 		return nil
 	}

@@ -88,7 +88,6 @@ func TestInputsThatAreRefused(t *testing.T) {
 		"a run that is too long":         {`{"threadId":"t","runId":"` + strings.Repeat("r", 129) + `","messages":[]}`, fault.InvalidRequest, `/runId`},
 		"another version":                {withInput(`"protocolVersion":"2.0",`, `"hi"`), fault.ProtocolUnsupported, `/protocolVersion`},
 		"a tool of the client":           {withInput(`"tools":[{"name":"a","description":"b"}],`, `"hi"`), fault.NotImplemented, `/tools`},
-		"an answer":                      {withInput(`"resume":[{"interruptId":"i","status":"resolved"}],`, `"hi"`), fault.NotImplemented, `/resume`},
 		"context that is no list":        {withInput(`"context":{},`, `"hi"`), fault.InvalidRequest, `/context`},
 		"context without a value":        {withInput(`"context":[{"description":"d"}],`, `"hi"`), fault.InvalidRequest, `/context/0/value`},
 		"context with more":              {withInput(`"context":[{"description":"d","value":"v","x":1}],`, `"hi"`), fault.InvalidRequest, `/context/0/x`},

@@ -1,10 +1,7 @@
 package api
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"time"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -12,17 +9,8 @@ import (
 	"cofferdam.dev/services/controlplane/internal/runs"
 )
 
-const (
-	// maxBehind is how far the request that started a run may fall behind before
-	// the run is cancelled.
-	maxBehind = 8 << 20
-	maxLag    = 30 * time.Second
-	// disconnectTimeout bounds the cancel of a run whose client went away.
-	disconnectTimeout = 20 * time.Second
-)
-
-// runAGUI starts a run and streams it in one request, as AG-UI's HttpAgent
-// does. When that client goes away, or falls too far behind, the run is
+// runAGUI starts a run, or resumes one, and streams it in one request, as AG-UI's
+// HttpAgent does. When that client goes away, or falls too far behind, the run is
 // cancelled.
 func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
 	agent := r.PathValue("agent")
@@ -40,33 +28,41 @@ func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller
 	if err != nil {
 		return err
 	}
-	req, err := startBody{AgentID: agent, ConversationID: in.ThreadID, Message: in.Message, ClientContext: in.Context}.request()
+	var started runs.Started
+	if in.Interrupt() == "" {
+		started, err = a.startAGUI(r, caller, agent, in)
+	} else {
+		started, err = a.resumeAGUI(r, caller, agent, in)
+	}
 	if err != nil {
 		return err
 	}
-	req.IdempotencyKey = in.RunID // a client that sends its request again gets its run again
-	started, err := a.cfg.Runs.Start(r.Context(), caller, req)
-	if err != nil {
-		return err
-	}
-	out, err := a.newSSE(w)
-	if err == nil {
-		enc := agui.NewEncoder(in.ThreadID, in.RunID, agui.Echo(in))
-		err = a.followAGUI(r, caller, started.RunID, out, enc, runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag, Interrupt: out.interrupt}, 0)
-	}
-	if err != nil && started.New {
-		a.disconnected(r, caller, started.RunID, errors.Is(err, runs.ErrBehind))
-	}
-	a.broken(r, err)
+	enc := agui.NewEncoder(in.ThreadID, in.RunID, agui.Echo(in), agui.Resumes(started.AskedBy, started.Carried))
+	a.streamOwn(w, r, caller, started, func(out *sse) stream { return a.aguiStream(r.Context(), caller, started.RunID, out, enc, 0) })
 	return nil
 }
 
-// disconnected cancels a run whose client is gone or too slow.
-func (a *API) disconnected(r *http.Request, caller runs.Caller, id string, behind bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), disconnectTimeout)
-	defer cancel()
-	a.cfg.Logger.InfoContext(ctx, "client of a run went away; the run is cancelled", "behind", behind)
-	if _, err := a.cfg.Runs.Cancel(ctx, caller, id, event.CancelledByDisconnect); err != nil {
-		a.cfg.Logger.WarnContext(ctx, "run could not be cancelled", "error", err.Error())
+func (a *API) startAGUI(r *http.Request, caller runs.Caller, agent string, in agui.Input) (runs.Started, error) {
+	req, err := startBody{AgentID: agent, ConversationID: in.ThreadID, Message: in.Message, ClientContext: in.Context}.request()
+	if err != nil {
+		return runs.Started{}, err
 	}
+	req.IdempotencyKey = in.RunID // a client that sends its request again gets its run again
+	return a.cfg.Runs.Start(r.Context(), caller, req)
+}
+
+// resumeAGUI carries out what a client answers. AG-UI names no revision: an id of
+// an interrupt is that of one question only.
+func (a *API) resumeAGUI(r *http.Request, caller runs.Caller, agent string, in agui.Input) (runs.Started, error) {
+	asked, err := a.cfg.Runs.Interrupt(r.Context(), caller, agent, in.ThreadID, in.Interrupt())
+	if err != nil {
+		return runs.Started{}, err
+	}
+	decision, err := in.Decision(asked.Interrupt)
+	if err != nil {
+		return runs.Started{}, err
+	}
+	return a.cfg.Runs.Resume(r.Context(), caller, runs.ResumeRequest{
+		RunID: asked.RunID, InterruptID: asked.Interrupt.InterruptID, Revision: asked.Revision, Decision: decision,
+	})
 }

@@ -79,10 +79,27 @@ func badBodies() map[string]bad {
 		"a key in another case": invalid(agui, member(`"RUNID":"r2"`), "body: /RUNID: "),
 		"a type":                invalid(agui, `{"threadId":1}`, "body: /threadId: "),
 		"no new message":        invalid(agui, `{"threadId":"c1","runId":"r1","messages":[]}`, "body: /messages: "),
-		"an answer":             missing(agui, member(`"resume":[{"interruptId":"i","status":"resolved"}]`), "body: /resume: "),
+		"a word for an answer":  invalid(agui, member(`"resume":[{"interruptId":"i","status":"maybe"}]`), "body: /resume/0/status: "),
+		"an answer to nothing":  invalid(agui, member(`"resume":[{"status":"resolved"}]`), "body: /resume/0"),
+		"answers to two":        invalid(agui, member(`"resume":[{"interruptId":"i","status":"cancelled"},{"interruptId":"j","status":"cancelled"}]`), "body: /resume/1/interruptId: "),
 		"a bad agent":           invalid("/api/v1/agents/a%2Fb/agui", goodAGUI, "agent_id: "),
 	} {
 		list["agui, "+name] = b
+	}
+	chat := func(members string) string { return strings.Replace(goodChat, "{", "{"+members+",", 1) }
+	for name, b := range map[string]bad{
+		"start, a protocol":        invalid(chatStart, chat(`"protocol":"canonical"`), "protocol: "),
+		"start, a file elsewhere":  invalid(chatStart, chat(`"files":[{"name":"a","mime_type":"a/b","uri":"http://x.test"}]`), "files.uri: "),
+		"start, no message":        invalid(chatStart, goodChatCancel, "message: "),
+		"invoke, no message":       invalid(chatInvoke, goodChatCancel, "message: "),
+		"resume, a protocol":       invalid(chatResume, strings.Replace(goodChatResume, "{", `{"protocol":"x",`, 1), "protocol: "),
+		"resume, no interrupt":     invalid(chatResume, goodChatCancel, "interrupt_id: "),
+		"resume, no agent":         invalid(chatResume, `{"interrupt_id":"i1","revision":1,"dismiss":true}`, "agent_id: "),
+		"resume, a key twice":      invalid(chatResume, strings.Replace(goodChatResume, "{", `{"revision":2,`, 1), "body: /revision: "),
+		"cancel, no conversation":  invalid(chatCancel, `{"agent_id":"demo"}`, "conversation_id: "),
+		"cancel, an unknown field": invalid(chatCancel, `{"run_id":"x"}`, "body: /run_id: "),
+	} {
+		list["chat, "+name] = b
 	}
 	return list
 }

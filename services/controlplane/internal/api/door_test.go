@@ -16,10 +16,6 @@ type route struct{ method, path, body string }
 // later are the routes of later versions.
 func later() []route {
 	return []route{
-		{http.MethodPost, "/api/v1/chat/stream/start", "{}"},
-		{http.MethodPost, "/api/v1/chat/stream/resume", "{}"},
-		{http.MethodPost, "/api/v1/chat/stream/cancel", "{}"},
-		{http.MethodPost, "/api/v1/chat/invoke", "{}"},
 		{http.MethodPost, "/api/v1/conversations/c1/clear", "{}"},
 		{http.MethodGet, "/api/v1/harnesses", ""},
 		{http.MethodGet, "/api/v1/agents", ""},
@@ -39,6 +35,10 @@ func public() []route {
 		{http.MethodPost, "/api/v1/runs/run_x:resume", goodResume},
 		{http.MethodGet, "/api/v1/conversations/c1/interrupt-state?agent_id=demo", ""},
 		{http.MethodPost, "/api/v1/agents/demo/agui", goodAGUI},
+		{http.MethodPost, chatStart, goodChat},
+		{http.MethodPost, chatResume, goodChatResume},
+		{http.MethodPost, chatCancel, goodChatCancel},
+		{http.MethodPost, chatInvoke, goodChat},
 		{http.MethodGet, "/", ""},
 		{http.MethodDelete, "/api/v1/runs", ""},
 	}...)
@@ -99,7 +99,6 @@ func TestRoutesOfLaterVersions(t *testing.T) {
 		refused(t, f.send(t, f.request(t, r.method, r.path, r.body)), http.StatusNotImplemented, fault.NotImplemented, "")
 	}
 	id := f.start(t, "hi")
-	refused(t, f.get(t, "/api/v1/runs/"+id+"/stream?protocol=custom"), http.StatusNotImplemented, fault.NotImplemented, "protocol: ")
 	f.ended(t, id)
 }
 

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds a wait for something that must come. A test that needs it all
 // has failed.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const (
 	issuer   = "https://issuer.test"

@@ -24,6 +24,17 @@ type toolDecision struct {
 	Arguments  event.Object   `json:"arguments,omitempty"`
 }
 
+func (b resumeBody) check() error {
+	switch {
+	case !event.ValidID(b.InterruptID):
+		return fault.New(fault.InvalidRequest, "api.resume", fault.Detail("interrupt_id: required, 1 to 128 characters of [A-Za-z0-9._:-]"))
+	case b.Revision == 0:
+		return fault.New(fault.InvalidRequest, "api.resume", fault.Detail("revision: required, as interrupt-state gives it"))
+	default:
+		return nil
+	}
+}
+
 func (b resumeBody) decision() event.ResumeDecision {
 	d := event.ResumeDecision{Form: b.Form, Dismiss: b.Dismiss}
 	for _, t := range b.Tools {
@@ -40,11 +51,8 @@ func (a *API) resumeRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 	if err := decode(w, r, &b); err != nil {
 		return err
 	}
-	switch {
-	case !event.ValidID(b.InterruptID):
-		return fault.New(fault.InvalidRequest, "api.resumeRun", fault.Detail("interrupt_id: required, 1 to 128 characters of [A-Za-z0-9._:-]"))
-	case b.Revision == 0:
-		return fault.New(fault.InvalidRequest, "api.resumeRun", fault.Detail("revision: required, as interrupt-state gives it"))
+	if err := b.check(); err != nil {
+		return err
 	}
 	status, err := a.cfg.Runs.Status(r.Context(), caller, id)
 	if err != nil {

@@ -80,12 +80,15 @@ func (a *API) cancelRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		Cancelled   bool   `json:"cancelled"`
-		RunID       string `json:"run_id"`
-		Confirmed   bool   `json:"confirmed"`
-		SideEffects string `json:"side_effect_status"`
-	}{c.Cancelled, c.RunID, c.Confirmed, c.SideEffectStatus})
+	return writeJSON(w, http.StatusOK, cancelledBody{c.Cancelled, c.RunID, c.Confirmed, c.SideEffectStatus})
+}
+
+// cancelledBody says what was confirmed of a cancel.
+type cancelledBody struct {
+	Cancelled   bool   `json:"cancelled"`
+	RunID       string `json:"run_id,omitempty"`
+	Confirmed   bool   `json:"confirmed"`
+	SideEffects string `json:"side_effect_status"`
 }
 
 func runID(s string) (string, error) {

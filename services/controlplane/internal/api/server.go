@@ -48,15 +48,22 @@ type Authenticator interface {
 // Runs is what the API asks of the domain; *runs.Service does it. What belongs
 // to another caller is not_found in every method that takes one.
 type Runs interface {
+	Conversations
 	Start(ctx context.Context, caller runs.Caller, req runs.StartRequest) (runs.Started, error)
 	Status(ctx context.Context, caller runs.Caller, runID string) (runs.Status, error)
 	Events(ctx context.Context, caller runs.Caller, runID string, from uint64, limit int) (runs.Page, error)
 	Follow(ctx context.Context, caller runs.Caller, runID string, o runs.FollowOptions, yield func(sequence uint64, raw json.RawMessage) error) error
 	Resume(ctx context.Context, caller runs.Caller, req runs.ResumeRequest) (runs.Started, error)
-	PendingInterrupt(ctx context.Context, caller runs.Caller, agentID, conversationID string) (*runs.PendingInterrupt, error)
 	Cancel(ctx context.Context, caller runs.Caller, runID string, reason event.CancelReason) (runs.Cancelled, error)
 	Bindings(ctx context.Context, after string, limit int) ([]runs.Binding, error)
 	Binding(ctx context.Context, id string) (runs.Binding, error)
+}
+
+// Conversations is what can be asked of one by its name.
+type Conversations interface {
+	PendingInterrupt(ctx context.Context, caller runs.Caller, agentID, conversationID string) (*runs.PendingInterrupt, error)
+	Interrupt(ctx context.Context, caller runs.Caller, agentID, conversationID, interruptID string) (runs.PendingInterrupt, error)
+	ActiveRun(ctx context.Context, caller runs.Caller, agentID, conversationID string) (string, error)
 }
 
 // Config of an API.
@@ -100,6 +107,10 @@ func (a *API) Public() http.Handler {
 	mux.Handle("GET /api/v1/runs/{run}/stream", a.authenticated(a.streamRun))
 	mux.Handle("GET /api/v1/conversations/{conversation}/interrupt-state", a.authenticated(a.interruptState))
 	mux.Handle("POST /api/v1/agents/{agent}/agui", a.authenticated(a.runAGUI))
+	mux.Handle("POST /api/v1/chat/stream/start", a.authenticated(a.chatStart))
+	mux.Handle("POST /api/v1/chat/stream/resume", a.authenticated(a.chatResume))
+	mux.Handle("POST /api/v1/chat/stream/cancel", a.authenticated(a.chatCancel))
+	mux.Handle("POST /api/v1/chat/invoke", a.authenticated(a.chatInvoke))
 	for _, pattern := range notImplemented() {
 		mux.Handle(pattern, a.authenticated(missing))
 	}
@@ -120,7 +131,6 @@ func (a *API) Operators() http.Handler {
 // answer 501 so that a client can tell them from a typing error.
 func notImplemented() []string {
 	return []string{
-		"POST /api/v1/chat/stream/start", "POST /api/v1/chat/stream/resume", "POST /api/v1/chat/stream/cancel", "POST /api/v1/chat/invoke",
 		"POST /api/v1/conversations/{conversation}/clear",
 		"GET /api/v1/harnesses", "GET /api/v1/agents", "PUT /api/v1/agents/{agent}",
 		"POST /api/v1/files", "GET /api/v1/files/{file}",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -105,7 +106,8 @@ func TestACancelAfterTheEndChangesNothing(t *testing.T) {
 // decided.
 func TestACancelAndAFinishThatRaceAgree(t *testing.T) {
 	for range 20 {
-		s := newStack(t, say("quick"), runstest.Options{})
+		// A cancel that is answered before its run has ended says just that.
+		s := newStack(t, say("quick"), runstest.Options{Change: func(c *runs.Config) { c.CancelGrace = time.Hour }})
 		r := start(t, s, "hi")
 		c, err := s.Runs.Cancel(t.Context(), runstest.Caller(), r.RunID, event.CancelledByClient)
 		if err != nil {

@@ -108,7 +108,10 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 	if err != nil {
 		return Started{}, err
 	}
-	out := Started{RunID: p.RunID, BindingID: rec.ID, Epoch: p.Epoch, New: started.Outcome == binding.StartedNow}
+	out := Started{
+		RunID: p.RunID, BindingID: rec.ID, Epoch: p.Epoch, New: started.Outcome == binding.StartedNow,
+		AskedBy: p.AskedBy, Carried: carriedCalls(p.Carried),
+	}
 	if out.New {
 		start := StartRequest{AgentID: agent.ID, ConversationID: rec.Identity.ConversationID}
 		s.launch(started.Record, agent, start, r) //nolint:contextcheck // a run outlives the request that starts it
@@ -242,79 +245,4 @@ func badDecision(err error) error {
 		return fault.Wrap(err, fault.InvalidRequest, "runs.Resume", fault.Detail(v.Field+": "+v.Reason))
 	}
 	return fault.From(err, "runs.Resume")
-}
-
-// PendingInterrupt is what a conversation waits for.
-type PendingInterrupt struct {
-	RunID    string
-	Revision uint64
-	// Interrupt as it stands in the log.
-	Interrupt event.InterruptRequested
-}
-
-// PendingInterrupt gives the interrupt that the caller's conversation waits for,
-// or nil. A conversation that there is not waits for nothing.
-func (s *Service) PendingInterrupt(ctx context.Context, caller Caller, agentID, conversationID string) (*PendingInterrupt, error) {
-	id := s.cfg.IDs.BindingID(binding.Identity{
-		Environment: s.cfg.Environment, Subject: caller.Subject, Organization: caller.Organization,
-		AgentID: agentID, ConversationID: conversationID,
-	})
-	rec, err := s.cfg.Writer.Backend().Load(ctx, id)
-	switch {
-	case errors.Is(err, binding.ErrNotFound):
-		return nil, nil //nolint:nilnil // no interrupt is no error
-	case err != nil:
-		return nil, fault.Wrap(err, fault.DependencyUnavailable, "runs.PendingInterrupt")
-	case rec.Interrupt == nil:
-		return nil, nil //nolint:nilnil // see above
-	}
-	question, err := s.question(ctx, rec)
-	if err != nil || question == nil {
-		return nil, err
-	}
-	return &PendingInterrupt{RunID: rec.Interrupt.RunID, Revision: rec.Interrupt.Revision, Interrupt: *question}, nil
-}
-
-// questionPage is how much of the end of a log is read for the interrupt in it:
-// what may stand behind it, and a little more.
-const questionPage = 256
-
-// question reads the pending interrupt from the end of its log; nil while its run
-// has not ended, so that nobody was asked.
-func (s *Service) question(ctx context.Context, rec binding.Record) (*event.InterruptRequested, error) {
-	const op = "runs.question"
-	doc, err := s.cfg.Writer.Backend().LoadRun(ctx, rec.Interrupt.RunID)
-	switch {
-	case errors.Is(err, binding.ErrNotFound):
-		return s.freshQuestion(ctx, rec)
-	case err != nil:
-		return nil, fault.Wrap(err, fault.DependencyUnavailable, op)
-	}
-	page, err := s.cfg.Writer.Events(ctx, rec.ID, doc.RunID, doc.Events-min(doc.Events, questionPage), questionPage)
-	if err != nil {
-		return nil, fault.From(err, op)
-	}
-	for _, raw := range page.Events {
-		var e event.Event
-		if err := json.Unmarshal(raw, &e); err != nil {
-			return nil, fault.Wrap(err, fault.Internal, op)
-		}
-		if i, ok := e.Data.(event.InterruptRequested); ok && i.InterruptID == rec.Interrupt.ID {
-			return &i, nil
-		}
-	}
-	return nil, nil //nolint:nilnil // its run ended otherwise than it asked
-}
-
-// freshQuestion is the question of a run that is being concluded: whoever read
-// its run.interrupted may ask at once, before there is a document of the run.
-func (s *Service) freshQuestion(ctx context.Context, rec binding.Record) (*event.InterruptRequested, error) {
-	a, err := s.asked(ctx, rec, rec.Interrupt.RunID)
-	switch {
-	case fault.Is(err, fault.InterruptNotFound):
-		return nil, nil //nolint:nilnil // it has not ended, so that nobody was asked
-	case err != nil:
-		return nil, err
-	}
-	return &a.InterruptRequested, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/controlplane/internal/agents"
 )
@@ -35,6 +36,10 @@ type Started struct {
 	Epoch     uint32
 	// New is false when an earlier request with the same key had started it.
 	New bool
+	// AskedBy is the run whose interrupt this one resumes, and Carried are the calls
+	// that it does not have to start.
+	AskedBy string
+	Carried []event.Carried
 }
 
 // startAttempts bounds how often a start waits for something that is ending.

@@ -1,0 +1,48 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/services/controlplane/internal/runs"
+)
+
+const (
+	// maxBehind is how far the request that started a run may fall behind before
+	// the run is cancelled.
+	maxBehind = 8 << 20
+	maxLag    = 30 * time.Second
+	// disconnectTimeout bounds the cancel of a run whose client went away.
+	disconnectTimeout = 20 * time.Second
+)
+
+// streamOwn streams a run to the request that started it. When that client goes
+// away, or falls too far behind, the run is cancelled; a request that only found
+// the run of an earlier one is a reader like any other.
+func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, open func(*sse) stream) {
+	out, err := a.newSSE(w)
+	if err == nil {
+		err = a.follow(r, caller, started.RunID, out, open(out), owned(out))
+	}
+	if err != nil && started.New {
+		a.disconnected(r, caller, started.RunID, errors.Is(err, runs.ErrBehind))
+	}
+	a.broken(r, err)
+}
+
+func owned(out *sse) runs.FollowOptions {
+	return runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag, Interrupt: out.interrupt}
+}
+
+// disconnected cancels a run whose client is gone or too slow.
+func (a *API) disconnected(r *http.Request, caller runs.Caller, id string, behind bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), disconnectTimeout)
+	defer cancel()
+	a.cfg.Logger.InfoContext(ctx, "client of a run went away; the run is cancelled", "behind", behind)
+	if _, err := a.cfg.Runs.Cancel(ctx, caller, id, event.CancelledByDisconnect); err != nil {
+		a.cfg.Logger.WarnContext(ctx, "run could not be cancelled", "error", err.Error())
+	}
+}
