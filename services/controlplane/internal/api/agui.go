@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
 	"cofferdam.dev/pkg/event"
@@ -38,7 +39,9 @@ func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller
 		return err
 	}
 	enc := agui.NewEncoder(in.ThreadID, in.RunID, agui.Echo(in), agui.Resumes(started.AskedBy, started.Carried))
-	a.streamOwn(w, r, caller, started, func(out *sse) stream { return a.aguiStream(r.Context(), caller, started.RunID, out, enc, 0) })
+	a.streamOwn(w, r, caller, started, func(ctx context.Context, out *sse) stream {
+		return a.aguiStream(ctx, caller, started.RunID, out, enc, 0)
+	})
 	return nil
 }
 

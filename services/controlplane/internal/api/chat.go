@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -86,12 +87,12 @@ func (a *API) chatRun(r *http.Request, caller runs.Caller, b chatBody) (runs.Sta
 }
 
 func (a *API) streamChat(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, conversation, protocol string) {
-	a.streamOwn(w, r, caller, started, func(out *sse) stream {
+	a.streamOwn(w, r, caller, started, func(ctx context.Context, out *sse) stream {
 		if protocol == protocolCustom {
-			return a.customStream(r.Context(), caller, started.RunID, started.Carried, out, 0)
+			return a.customStream(ctx, caller, started.RunID, started.Carried, out, 0)
 		}
 		enc := agui.NewEncoder(conversation, started.RunID, agui.Resumes(started.AskedBy, started.Carried))
-		return a.aguiStream(r.Context(), caller, started.RunID, out, enc, 0)
+		return a.aguiStream(ctx, caller, started.RunID, out, enc, 0)
 	})
 }
 

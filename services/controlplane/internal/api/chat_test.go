@@ -154,9 +154,10 @@ func TestAChatClientThatGoesAwayCancelsItsRun(t *testing.T) {
 		f := newFixture(t, options{script: func(**runstest.Stack) runstest.Script { return waits }})
 		ctx, goAway := context.WithCancel(t.Context())
 		left := make(chan struct{})
+		req := f.request(t, http.MethodPost, path, goodChat).WithContext(ctx)
 		go func() {
 			defer close(left)
-			res, err := f.client.Do(f.request(t, http.MethodPost, path, goodChat).WithContext(ctx))
+			res, err := f.client.Do(req)
 			if err == nil {
 				<-ctx.Done()
 				_ = res.Body.Close()

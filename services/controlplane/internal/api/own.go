@@ -22,10 +22,10 @@ const (
 // streamOwn streams a run to the request that started it. When that client goes
 // away, or falls too far behind, the run is cancelled; a request that only found
 // the run of an earlier one is a reader like any other.
-func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, open func(*sse) stream) {
+func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, open func(context.Context, *sse) stream) {
 	out, err := a.newSSE(w)
 	if err == nil {
-		err = a.follow(r, caller, started.RunID, out, open(out), owned(out))
+		err = a.follow(r, caller, started.RunID, out, open(r.Context(), out), owned(out))
 	}
 	if err != nil && started.New {
 		a.disconnected(r, caller, started.RunID, errors.Is(err, runs.ErrBehind))

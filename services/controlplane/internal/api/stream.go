@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
 	"cofferdam.dev/pkg/fault"
@@ -30,17 +31,19 @@ func (a *API) streamRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 	}
 	// Each encoding is made from the first event on: what opens stands before what
 	// goes on.
-	var open func(*sse) stream
+	var open func(context.Context, *sse) stream
 	o := runs.FollowOptions{}
 	switch protocol {
 	case "", "canonical":
 		o.From = from // it needs nothing of what came before
-		open = func(out *sse) stream { return canonicalStream{out} }
+		open = func(_ context.Context, out *sse) stream { return canonicalStream{out} }
 	case protocolAGUI:
 		enc := agui.NewEncoder(status.ConversationID, status.RunID, agui.Resumes(status.AskedBy, status.Carried))
-		open = func(out *sse) stream { return a.aguiStream(r.Context(), caller, id, out, enc, from) }
+		open = func(ctx context.Context, out *sse) stream { return a.aguiStream(ctx, caller, id, out, enc, from) }
 	case protocolCustom:
-		open = func(out *sse) stream { return a.customStream(r.Context(), caller, id, status.Carried, out, from) }
+		open = func(ctx context.Context, out *sse) stream {
+			return a.customStream(ctx, caller, id, status.Carried, out, from)
+		}
 	default:
 		return fault.New(fault.InvalidRequest, "api.streamRun", fault.Detail("protocol: canonical, agui or custom"))
 	}
@@ -48,7 +51,7 @@ func (a *API) streamRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 	if err != nil {
 		return nil //nolint:nilerr // the client has gone before the first byte
 	}
-	a.broken(r, a.follow(r, caller, id, out, open(out), o))
+	a.broken(r, a.follow(r, caller, id, out, open(r.Context(), out), o))
 	return nil
 }
 
