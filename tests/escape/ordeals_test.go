@@ -21,9 +21,6 @@ type ordeal struct {
 	cancel bool
 	// long says that its log is not worth reading.
 	long bool
-	// lingers says that its worker is still at its limit afterwards, and may be ended
-	// by that in the next turn.
-	lingers bool
 }
 
 // How runs end.
@@ -75,16 +72,14 @@ func (w *world) undergo(t *testing.T, o ordeal) {
 	}
 	w.leftAlone(t, c, r)
 	next := c.say(t, harmless(o.agent))
-	if o.lingers && next.ending(t) == overLimit {
-		next = c.say(t, harmless(o.agent))
-	}
 	if next.last().Type != finished {
 		t.Errorf("the next turn did not finish: %s", next)
 	}
 }
 
-// leftAlone sees that nothing runs beside the worker and the runner of a
-// conversation, where it still has them.
+// leftAlone sees that nothing is left beside the worker and the runner of a
+// conversation, where it still has them: nothing that runs, and nothing that has
+// ended and that nobody waited for.
 func (w *world) leftAlone(t *testing.T, c *talk, r turn) {
 	t.Helper()
 	until(t, "end of what was started", func(ctx context.Context) (bool, error) {
@@ -100,7 +95,7 @@ func (w *world) leftAlone(t *testing.T, c *talk, r turn) {
 		for grown := true; grown; {
 			grown = false
 			for _, p := range all {
-				if slices.Contains(family, p.Parent) && !slices.Contains(family, p.PID) && p.Alive() {
+				if slices.Contains(family, p.Parent) && !slices.Contains(family, p.PID) {
 					family, grown = append(family, p.PID), true
 				}
 			}
@@ -131,7 +126,8 @@ func scriptOrdeals(t *testing.T) []ordeal {
 	return []ordeal{
 		{what: "allocates without end", agent: script, message: plays(t, step{"do": "memory_hog", "bytes": 1 << 34}), ends: []string{overLimit}},
 		{what: "starts threads without end", agent: script, message: plays(t, step{"do": "goroutines", "count": 5000, "threads": true, "ms": 1000}), ends: []string{overLimit}},
-		{what: "forks without end", agent: script, message: plays(t, step{"do": "fork_bomb", "ms": 1500}), ends: []string{finished, overLimit}, lingers: true},
+		{what: "forks without end", agent: script, message: plays(t, step{"do": "fork_bomb", "ms": 1500}), ends: []string{finished, overLimit}},
+		{what: "leaves orphans", agent: script, message: plays(t, step{"do": "orphans", "count": 1000}), ends: []string{finished}, says: "made 1000 orphans: ok"},
 		{what: "fills its disk", agent: script, message: plays(t, step{"do": "disk", "folder": "/workspace", "bytes": 1 << 30}), ends: []string{finished}, says: "ENOSPC"},
 		{
 			what: "fills its disk and fails", agent: script, ends: []string{overLimit},
@@ -160,6 +156,7 @@ func programOrdeals(t *testing.T) []ordeal {
 	return []ordeal{
 		{what: "allocates without end", agent: program, message: does(attack{"do": "hog_memory"}), ends: []string{overLimit}},
 		{what: "forks without end", agent: program, message: does(attack{"do": "bomb"}), ends: []string{overLimit}},
+		{what: "leaves orphans", agent: program, message: does(attack{"do": "orphans", "count": 200}), ends: []string{finished}, says: "made 200 orphans"},
 		{what: "fills its workspace", agent: program, message: filling("/workspace", mib), ends: []string{overLimit}},
 		{what: "fills its home", agent: program, message: filling("/home/agent", mib), ends: []string{overLimit}},
 		{what: "fills its temporary folder", agent: program, message: filling("/tmp", mib), ends: []string{overLimit}},

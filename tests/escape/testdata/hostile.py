@@ -287,6 +287,22 @@ def bomb(**_):
             time.sleep(3600)
 
 
+def orphans(count, **_):
+    """Makes processes that are nobody's and have ended, more of them than there may be at once."""
+    inside()
+    for n in range(count):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.fork()
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        while len([p for p in os.listdir("/proc") if p.isdigit()]) > 8:  # which ends when somebody waits for them
+            time.sleep(0.001)
+    return "made %d orphans" % count
+
+
 def spin(processes, **_):
     inside()
     for _ in range(processes - 1):
@@ -416,7 +432,7 @@ def haunt(path, **_):
 ATTACKS = {f.__name__: f for f in (
     read, write, open_write, listing, device, of_process, memory, process_vm_readv, ptrace, signalled, shared_memory, stray_pids, tcp, udp, unix,
     open_socket, mount, unshare, clone_namespace, setns, chroot, setuid, add_key, raise_limit, descriptors, core_dump, kill_everything,
-    hog_memory, hog_files, bomb, spin, burn_processor, stay, links, garbage, model, keep_endpoint, wait_for, haunt)}
+    hog_memory, hog_files, bomb, orphans, spin, burn_processor, stay, links, garbage, model, keep_endpoint, wait_for, haunt)}
 
 
 def attempt(attack):

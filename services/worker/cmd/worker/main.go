@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/worker"
+	"cofferdam.dev/services/worker/internal/reap"
 )
 
 func main() {
@@ -21,6 +23,13 @@ func main() {
 	}
 	var cfg worker.Config
 	service.Main("worker", &cfg, func(ctx context.Context, rt *service.Runtime) error {
+		// Orphans come to process 1, and the runner is a child. Neither is waited for
+		// elsewhere.
+		reaping, stop := context.WithCancel(context.WithoutCancel(ctx))
+		var reaper sync.WaitGroup
+		reaper.Go(func() { reap.New(nil).Run(reaping) })
+		defer reaper.Wait()
+		defer stop()
 		return worker.Run(ctx, &cfg, rt)
 	})
 }

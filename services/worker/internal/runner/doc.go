@@ -25,9 +25,13 @@
 // The runner does not have the kernel take a program before itself where memory is
 // short: /proc is read-only in the world that it is made for, and a rule that let
 // oom_score_adj be written would let programs write one another's memory as well, by
-// /proc/PID/mem. Where a control group ends as a whole it would change nothing.
+// /proc/PID/mem. The kernel takes the largest, which the runner hardly ever is.
 //
 // # Its own life
+//
+// The program counts for the same limit of processes. The runner makes the threads
+// that it may need before there is a program, so that one that forks without end does
+// not take them.
 //
 // A worker that hangs up takes the world with it: every process is killed and the
 // folders are emptied before another connection is taken.

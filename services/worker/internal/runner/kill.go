@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam.dev/services/worker/internal/reap"
 	"cofferdam.dev/services/worker/internal/runner/proctree"
 )
 
@@ -21,7 +22,7 @@ const (
 // killer ends the processes of the world.
 type killer struct {
 	tree *proctree.Tree
-	reap *reaper
+	reap *reap.Reaper
 }
 
 // terminate asks the processes of a group to end, and waits until they have, or
@@ -34,8 +35,8 @@ func (k *killer) terminate(group int, late <-chan struct{}) error {
 		return err
 	}
 	for {
-		change := k.reap.next()
-		k.reap.reap()
+		change := k.reap.Next()
+		k.reap.Reap()
 		if empty, err := k.tree.GroupEmpty(group); empty || err != nil {
 			return err
 		}
@@ -50,13 +51,13 @@ func (k *killer) terminate(group int, late <-chan struct{}) error {
 // other end: a process that the kernel holds is waited for.
 func (k *killer) everything() error {
 	for wait := quick; ; wait = min(2*wait, look) {
-		change := k.reap.next()
+		change := k.reap.Next()
 		for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
 			if err := k.tree.Signal(sig); err != nil {
 				return err
 			}
 		}
-		k.reap.reap()
+		k.reap.Reap()
 		if empty, err := k.tree.Empty(); empty || err != nil {
 			return err
 		}

@@ -40,6 +40,7 @@ func Main(args []string, stderr io.Writer) int {
 		return 1
 	}
 	small()
+	reserveThreads(spareThreads)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	// A log that nobody reads must not end the world. Not ignored: programs would

@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
 	var reaper sync.WaitGroup
-	reaper.Go(func() { w.reap.run(reaping) })
+	reaper.Go(func() { w.reap.Run(reaping) })
 	defer reaper.Wait()
 	defer stopReaping() // when the last session has seen its processes end
 

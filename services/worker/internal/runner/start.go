@@ -157,7 +157,7 @@ func (w *world) launch(file string, args, env []string, dir string, stdin, stdou
 	}
 	defer ends.closeTheirs()
 	since := w.limits.counts()
-	pid, ended, err := w.reap.start(func() (int, error) {
+	pid, ended, err := w.reap.Start(func() (int, error) {
 		return w.spawn.run(file, args, &syscall.ProcAttr{
 			Dir: dir, Env: env, Files: ends.theirs(),
 			Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: w.credential()},

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam.dev/services/worker/internal/reap"
 	"cofferdam.dev/services/worker/internal/runner/files"
 	"cofferdam.dev/services/worker/internal/runner/proctree"
 	"cofferdam.dev/services/worker/internal/runnerproto"
@@ -28,7 +29,7 @@ type world struct {
 	cfg    Config
 	log    *slog.Logger
 	owner  files.Owner
-	reap   *reaper
+	reap   *reap.Reaper
 	killer killer
 	spawn  *spawner
 	limits *limits
@@ -65,7 +66,13 @@ func newWorld(cfg Config, log *slog.Logger) (w *world, err error) {
 			return nil, err
 		}
 	}
-	w = &world{cfg: cfg, log: log, reap: newReaper(), life: make(chan struct{}, 1)}
+	w = &world{cfg: cfg, log: log, life: make(chan struct{}, 1)}
+	var outOfTime atomic.Bool // a process was ended for the processor time that it had used
+	w.reap = reap.New(func(s unix.WaitStatus) {
+		if s.Signaled() && s.Signal() == unix.SIGXCPU {
+			outOfTime.Store(true)
+		}
+	})
 	w.owner = files.Owner{UID: cfg.UID, GID: cfg.GID, Apart: canSwitch(cfg.UID, cfg.GID)}
 	w.killer = killer{tree: tree, reap: w.reap}
 	defer func() {
@@ -81,7 +88,7 @@ func newWorld(cfg Config, log *slog.Logger) (w *world, err error) {
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
-	w.limits = newLimits(cfg.Limits, []string{cfg.Home, cfg.Workspace, cfg.Temp}, w.reap.sawCPU)
+	w.limits = newLimits(cfg.Limits, []string{cfg.Home, cfg.Workspace, cfg.Temp}, outOfTime.Load)
 	w.spawn, err = newSpawner(w.owner.Apart)
 	return w, err
 }
@@ -247,7 +254,7 @@ func (w *world) checkQuiet(ctx context.Context) error {
 	if err := w.attend(ctx); err != nil {
 		return err
 	}
-	w.reap.reap()
+	w.reap.Reap()
 	found, still, err := w.killer.look()
 	if err != nil {
 		return err

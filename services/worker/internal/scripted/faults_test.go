@@ -144,6 +144,7 @@ func TestEndings(t *testing.T) {
 		`[{"do":"exit","code":7}]`:               "exit status 7",
 		`[{"do":"crash"}]`:                       "signal: killed",
 		`[{"do":"fork","count":3,"ms":1}]`:       "<nil>",
+		`[{"do":"orphans","count":40}]`:          "<nil>",
 		`[{"do":"text","text":"no end at all"}]`: "<nil>",
 	} {
 		cmd := exec.CommandContext(t.Context(), self)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 )
@@ -69,8 +71,8 @@ func (s *forkStep) play(ctx context.Context, a actor) error {
 	}
 	waited := pause(ctx, s.MS)
 	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it is our own child, and not waited for
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_, _ = syscall.Wait4(pid, nil, 0, nil) // the worker, which reaps all, may have been first
 	}
 	return errors.Join(waited, a.report(ctx, fmt.Sprintf("forked %d", len(pids)), last))
 }
@@ -89,6 +91,39 @@ func (s *forkBombStep) check() error { return checkMS(s.MS) }
 func (s *forkBombStep) play(ctx context.Context, a actor) error {
 	_, err := fork(time.Duration(s.MS)*time.Millisecond, true)
 	return errors.Join(pause(ctx, s.MS), a.report(ctx, "fork bomb", err))
+}
+
+// orphansStep makes processes that are nobody's and have ended. No more than a few of
+// them are made before those of before are gone, and that they go is what it waits for.
+type orphansStep struct {
+	kind
+	Count int `json:"count"`
+}
+
+func (*orphansStep) hostile() {}
+
+func (s *orphansStep) play(ctx context.Context, a actor) error {
+	const few = 16
+	made := 0
+	var last error
+	for ; made < s.Count && last == nil && ctx.Err() == nil; made++ {
+		var pid int
+		if pid, last = orphan(); last != nil {
+			break
+		}
+		_, _ = syscall.Wait4(pid, nil, 0, nil) // the worker, which reaps all, may have been first
+		for made%few == 0 && ctx.Err() == nil && zombies() {
+			last = pause(ctx, 1)
+		}
+	}
+	return errors.Join(ctx.Err(), a.report(ctx, fmt.Sprintf("made %d orphans", made), last))
+}
+
+// zombies reports whether a child has ended that nobody has waited for.
+func zombies() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
 }
 
 // memoryHogStep takes memory and uses it, for a while.

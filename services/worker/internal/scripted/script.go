@@ -183,6 +183,8 @@ func faultOf(do string) step {
 		return &forkStep{}
 	case "fork_bomb":
 		return &forkBombStep{}
+	case "orphans":
+		return &orphansStep{}
 	case "memory_hog":
 		return &memoryHogStep{}
 	case "goroutines":

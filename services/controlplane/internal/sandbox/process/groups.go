@@ -30,7 +30,7 @@ func (p *Provider) makeGroups(uid string, profile *Profile) (*groups, error) {
 		return g, err
 	}
 	limits := profile.Program.Limits
-	g.program, err = whole.Child("program", cgroup.Limits{Memory: limits.MemoryMiB * mib, PIDs: limits.PIDs})
+	g.program, err = whole.Child("program", cgroup.Limits{Memory: limits.MemoryMiB * mib, PIDs: limits.groupPIDs()})
 	return g, err
 }
 

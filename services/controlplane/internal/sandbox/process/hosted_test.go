@@ -20,7 +20,7 @@ func TestAHostedProgramHasAWorldOfItsOwn(t *testing.T) {
 		c.RunnerArgs = []string{"--log-level", "debug"}
 		p := Profile{
 			Name: "hosted", Harness: "native", HarnessConfig: config,
-			Limits:  Limits{MemoryMiB: 128, PIDs: 80, CPUs: 1, WorkspaceMiB: 8},
+			Limits:  Limits{MemoryMiB: 128, PIDs: 100, CPUs: 1, WorkspaceMiB: 8},
 			Program: &ProgramWorld{ReadOnlyPaths: []string{"/usr/lib"}, Limits: ProgramLimits{PIDs: 40, MemoryMiB: 48}},
 		}
 		c.Profiles = []Profile{p.withDefaults()}

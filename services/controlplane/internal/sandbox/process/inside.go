@@ -117,7 +117,7 @@ func (p *Provider) host(s *isolation.Spec, profile *Profile, counters []string) 
 	runner := filepath.Join(binariesInside, runnerName)
 	limits := isolation.Limits{OpenFiles: maxOpenFiles}
 	if !p.bounded {
-		limits.Processes = uint64(profile.Program.Limits.PIDs) //nolint:gosec // it is positive
+		limits.Processes = uint64(profile.Program.Limits.groupPIDs()) //nolint:gosec // it is positive
 	}
 	n := &isolation.Spec{
 		Hostname: hostname, Files: programFiles(), Terminals: true,

@@ -82,12 +82,22 @@ type Limits struct {
 type ProgramLimits struct {
 	// MemoryMiB is the sandbox's less 64 by default.
 	MemoryMiB int64 `json:"memory_mib,omitempty"`
-	// PIDs are three quarters of the sandbox's by default.
+	// PIDs are three quarters of the sandbox's by default, or what worker and runner
+	// leave of it. The runner's own threads come on top.
 	PIDs int64 `json:"pids,omitempty"`
 }
 
-// workerMiB is the memory that a worker needs beside a program.
-const workerMiB = 64
+// What worker and runner need beside a program. Who cannot make another thread dies
+// of it, so these are more than they were ever seen to have.
+const (
+	workerMiB  = 64
+	workerPIDs = 24
+	runnerPIDs = 24
+)
+
+// groupPIDs is how many processes and threads a program and its runner have
+// together.
+func (l ProgramLimits) groupPIDs() int64 { return l.PIDs + runnerPIDs }
 
 func (l Limits) lifetime() time.Duration { return time.Duration(l.LifetimeSeconds) * time.Second }
 
@@ -153,7 +163,7 @@ func (p Profile) withDefaults() Profile {
 	if p.Program != nil {
 		world := *p.Program
 		orDefault(&world.Limits.MemoryMiB, l.MemoryMiB-workerMiB)
-		orDefault(&world.Limits.PIDs, l.PIDs*3/4)
+		orDefault(&world.Limits.PIDs, min(l.PIDs*3/4, l.PIDs-workerPIDs-runnerPIDs))
 		p.Program = &world
 	}
 	return p
@@ -198,8 +208,8 @@ func (w *ProgramWorld) validate(l Limits) error {
 	if w.Limits.MemoryMiB < 1 || w.Limits.MemoryMiB >= l.MemoryMiB {
 		errs = append(errs, errors.New("program.limits.memory_mib: at least 1, and less than limits.memory_mib"))
 	}
-	if w.Limits.PIDs < 1 || w.Limits.PIDs >= l.PIDs {
-		errs = append(errs, errors.New("program.limits.pids: at least 1, and less than limits.pids"))
+	if w.Limits.PIDs < 1 || w.Limits.PIDs > l.PIDs-workerPIDs-runnerPIDs {
+		errs = append(errs, errors.New("program.limits.pids: at least 1, and 48 less than limits.pids, which worker and runner need"))
 	}
 	if len(w.ReadOnlyPaths) > maxReadOnly {
 		errs = append(errs, fmt.Errorf("program.read_only_paths: at most %d", maxReadOnly))
