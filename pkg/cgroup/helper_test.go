@@ -45,7 +45,14 @@ func helper(mode string) int {
 		fmt.Println("the child was killed")
 		idle()
 	case "bomb":
-		return bomb()
+		return bomb(2000)
+	case "crowd":
+		return bomb(crowd)
+	case "take":
+		fmt.Println(len(take(taken)))
+		idle()
+	case "burn":
+		return burn()
 	case "spin":
 		return spin()
 	case "idle":
@@ -75,23 +82,30 @@ func idle() { <-time.After(time.Minute) }
 
 // hog takes memory without end.
 func hog() int {
-	var held [][]byte
-	for {
-		b := make([]byte, 4<<20)
+	take(4 << 10)
+	return 3 // 4 GiB without anybody minding
+}
+
+// take takes MiB after MiB, and uses each.
+func take(mib int) (held [][]byte) {
+	for range mib {
+		b := make([]byte, 1<<20)
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = 1
 		}
 		held = append(held, b)
-		if len(held) > 1<<10 {
-			return 3 // 4 GiB without anybody minding
-		}
 	}
+	return held
 }
 
-// bomb starts children that stay, until it is refused one, and says how many.
-func bomb() int {
+// What the helpers take where they may: MiB, and processes.
+const taken, crowd = 128, 60
+
+// bomb starts children that stay, until it has enough or is refused one, and says how
+// many.
+func bomb(enough int) int {
 	n := 0
-	for ; n < 2000; n++ {
+	for ; n < enough; n++ {
 		pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "60"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
 		if err != nil || pid == 0 {
 			break
@@ -107,6 +121,17 @@ func spin() int {
 	runtime.LockOSThread()
 	before := used()
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); {
+	}
+	fmt.Println((used() - before).Microseconds())
+	return 0
+}
+
+// burn uses a processor for ten times as long as a group may in one period of a
+// hundredth of it, and says for how many µs.
+func burn() int {
+	runtime.LockOSThread()
+	before := used()
+	for used()-before < 10*time.Millisecond {
 	}
 	fmt.Println((used() - before).Microseconds())
 	return 0

@@ -103,13 +103,19 @@ func TestTheFormsOfVersion2(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"memory.max": "1048576", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "9", "cpu.max": "150000 100000",
+		"memory.max": "1048576", "memory.swap.max": "0", "memory.oom.group": "", "pids.max": "9", "cpu.max": "150000 100000",
 	} {
 		if got, err := os.ReadFile(filepath.Join(h.dir, name)); err != nil || string(got) != want {
 			t.Errorf("%s is %q, %v", name, got, err)
 		}
 	}
 	g := &Group{places: []place{{h.dir, true, h.controllers}}}
+	if err := g.EndOnOOM(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(h.dir, "memory.oom.group")); err != nil || string(got) != "1" {
+		t.Errorf("one killed is all killed: %q, %v", got, err)
+	}
 	if got, want := counters(t, g), (Counters{OOMKills: 2, ForksRefused: 5, Throttled: 4}); got != want {
 		t.Errorf("counters %+v, want %+v", got, want)
 	}

@@ -69,9 +69,7 @@ func (l Limits) set(dir string, unified bool, c Controller) error {
 	case unified:
 		return errors.Join(
 			write(dir, "memory.max", strconv.FormatInt(l.Memory, 10)),
-			ifThere(write(dir, "memory.swap.max", "0")),
-			// One of them killed is all of them killed: half a sandbox is none.
-			ifThere(write(dir, "memory.oom.group", "1")))
+			ifThere(write(dir, "memory.swap.max", "0")))
 	default:
 		limit := strconv.FormatInt(l.Memory, 10)
 		return errors.Join(

@@ -22,15 +22,21 @@ const (
 
 // EndOnOOM waits until the group has used up its memory and one of its processes
 // was killed for that, and then ends the others as well: half of what ran there is
-// none of it. The kernel does so by itself on version 2. EndOnOOM returns when that
-// has happened, when the group is removed or has no memory controller, or when ctx
-// ends, which are all no error.
+// none of it. It returns when that has happened, when the group is removed or has no
+// memory controller, or when ctx ends, which are all no error. On version 2 it has
+// the kernel do so, also after it has returned.
 func (g *Group) EndOnOOM(ctx context.Context) error {
-	i := slices.IndexFunc(g.places, func(p place) bool { return !p.unified && slices.Contains(p.controllers, Memory) })
+	i := slices.IndexFunc(g.places, func(p place) bool { return slices.Contains(p.controllers, Memory) })
 	if i < 0 {
 		return nil
 	}
 	dir := g.places[i].dir
+	if g.places[i].unified {
+		if err := write(dir, "memory.oom.group", "1"); err != nil && !gone(err) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		return nil
+	}
 	notices, err := oomNotices(dir)
 	if err != nil {
 		if gone(err) {

@@ -17,12 +17,14 @@
 //   - pid-namespace: processes of the host, their command lines, and signals to them. It also ends everything with
 //     process 1.
 //   - mount-namespace: files and sockets of the host. The root is a read-only tmpfs with what the [Spec] names and
-//     nothing else. A Unix socket of the host, such as that of a container engine, cannot be connected to. This layer
-//     includes the cgroup namespace.
+//     nothing else. A Unix socket of the host, such as that of a container engine, cannot be connected to.
 //   - network-namespace: listeners on the host's loopback, cloud metadata, databases, resolvers, the internet. There is
 //     only a loopback of its own.
 //   - ipc-namespace: System V shared memory and POSIX message queues of the host.
 //   - uts-namespace: the name of the host.
+//   - cgroup-namespace: the names of the host's control groups, and where in them the sandbox stands.
+//   - read-only-root: the runner is the root's owner, and may override modes: it could put something in the way of
+//     every program that it starts, such as /etc/ld.so.preload.
 //   - seccomp: parts of the kernel, by the list below. A new user namespace, with all capabilities in it, cannot be made.
 //   - landlock: what mounts and ids still allow. Both worlds share a network, so the agent could reach abstract Unix
 //     sockets of the worker; and what is mounted can be narrowed down to paths.

@@ -16,8 +16,11 @@ const (
 	NetworkNamespace Layer = "network-namespace"
 	IPCNamespace     Layer = "ipc-namespace"
 	UTSNamespace     Layer = "uts-namespace"
-	Seccomp          Layer = "seccomp"
-	Landlock         Layer = "landlock"
+	CgroupNamespace  Layer = "cgroup-namespace"
+	// ReadOnlyRoot is part of MountNamespace: without that there is no root.
+	ReadOnlyRoot Layer = "read-only-root"
+	Seccomp      Layer = "seccomp"
+	Landlock     Layer = "landlock"
 	// NoNewPrivileges is the bit of that name together with nosuid on every mount.
 	NoNewPrivileges Layer = "no-new-privileges"
 	// UID gives worker, runner and agent host ids of their own. Without it all three are one id.
@@ -29,8 +32,8 @@ const (
 // Layers gives all layers, in the order of the package's documentation.
 func Layers() []Layer {
 	return []Layer{
-		UserNamespace, PIDNamespace, MountNamespace, NetworkNamespace, IPCNamespace, UTSNamespace,
-		Seccomp, Landlock, NoNewPrivileges, UID, ResourceLimits,
+		UserNamespace, PIDNamespace, MountNamespace, NetworkNamespace, IPCNamespace, UTSNamespace, CgroupNamespace,
+		ReadOnlyRoot, Seccomp, Landlock, NoNewPrivileges, UID, ResourceLimits,
 	}
 }
 

@@ -3,6 +3,7 @@
 package isolation_test
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cofferdam.dev/pkg/cgroup"
 	"cofferdam.dev/pkg/isolation"
 )
 
@@ -19,23 +21,27 @@ import (
 type attack struct {
 	spec    func(t *testing.T) isolation.Spec
 	refused string
+	// place makes what puts its worlds somewhere; nil leaves them where they are.
+	place func(t *testing.T) func(isolation.World, int) error
 }
 
 // Each layer alone keeps something out: with all of them it is refused, and with this one left out and all others on
 // it is reached. What is attacked is real, and answers.
 func TestLayerAloneHolds(t *testing.T) {
 	attacks := map[isolation.Layer]attack{
-		isolation.UserNamespace:    {hostRootsFile, "permission denied"},
-		isolation.PIDNamespace:     {hostProcess, "no such file"},
-		isolation.MountNamespace:   {hostUnixSocket, "no such file"},
-		isolation.NetworkNamespace: {hostListener, "connection refused"},
-		isolation.IPCNamespace:     {hostSharedMemory, "no such file"},
-		isolation.UTSNamespace:     {hostName, "the name is sandbox"},
-		isolation.Seccomp:          {newUserNamespace, "operation not permitted"},
-		isolation.Landlock:         {abstractSocketOfWorker, "operation not permitted"},
-		isolation.NoNewPrivileges:  {setuidProgram, "effective uid is 1"},
-		isolation.UID:              {folderOfRunner, "permission denied"},
-		isolation.ResourceLimits:   {openFiles, "too many open files"},
+		isolation.UserNamespace:    {hostRootsFile, "permission denied", nil},
+		isolation.PIDNamespace:     {hostProcess, "no such file", nil},
+		isolation.MountNamespace:   {hostUnixSocket, "no such file", nil},
+		isolation.NetworkNamespace: {hostListener, "connection refused", nil},
+		isolation.IPCNamespace:     {hostSharedMemory, "no such file", nil},
+		isolation.UTSNamespace:     {hostName, "the name is sandbox", nil},
+		isolation.CgroupNamespace:  {controlGroups, "nothing but /", intoGroup},
+		isolation.ReadOnlyRoot:     {preload, "read-only file system", nil},
+		isolation.Seccomp:          {newUserNamespace, "operation not permitted", nil},
+		isolation.Landlock:         {abstractSocketOfWorker, "operation not permitted", nil},
+		isolation.NoNewPrivileges:  {setuidProgram, "effective uid is 1", nil},
+		isolation.UID:              {folderOfRunner, "permission denied", nil},
+		isolation.ResourceLimits:   {openFiles, "too many open files", nil},
 	}
 	for _, layer := range isolation.Layers() {
 		t.Run(string(layer), func(t *testing.T) {
@@ -44,7 +50,11 @@ func TestLayerAloneHolds(t *testing.T) {
 			if !ok {
 				t.Fatal("no attack shows what this layer is for")
 			}
-			reached, detail := attempt(t, a.spec(t))
+			var place func(isolation.World, int) error
+			if a.place != nil {
+				place = a.place(t)
+			}
+			reached, detail := attemptIn(t, a.spec(t), place)
 			if reached || !strings.Contains(detail, a.refused) {
 				t.Errorf("with all layers: reached %v, %q; want it refused with %q", reached, detail, a.refused)
 			}
@@ -54,7 +64,7 @@ func TestLayerAloneHolds(t *testing.T) {
 				without.Program.Path = intruder
 				without.Access = isolation.Access{}
 			}
-			if reached, detail := attempt(t, without); !reached {
+			if reached, detail := attemptIn(t, without, place); !reached {
 				t.Errorf("without the layer the attack is refused as well, so it shows nothing: %q", detail)
 			}
 		})
@@ -119,6 +129,46 @@ func hostName(t *testing.T) isolation.Spec {
 		t.Fatal(err)
 	}
 	return outer("hostname", name)
+}
+
+func controlGroups(*testing.T) isolation.Spec { return outer("groups") }
+
+// intoGroup puts worlds into a control group of their own, as the provider does.
+func intoGroup(t *testing.T) func(isolation.World, int) error {
+	m, err := cgroup.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if missing := m.Missing(); len(missing) == len(cgroup.Controllers()) {
+		if os.Getenv(weakVariable) == "1" {
+			t.Skip(missing)
+		}
+		t.Fatalf("%v. Or set %s=1 to leave out what this machine cannot show", missing, weakVariable)
+	}
+	g, err := m.Create("layers", cgroup.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Remove(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return func(_ isolation.World, pid int) error { return g.Add(pid) }
+}
+
+// The runner is the root of its world and owns what is in the way of each program that it starts. Landlock, which would
+// keep it from there as well, lets it through here.
+func preload(*testing.T) isolation.Spec {
+	s := nested("write", "/etc/ld.so.preload")
+	s.Nested.Files = []isolation.File{{Path: "/etc/hosts", Content: "127.0.0.1 localhost\n", Mode: 0o644}}
+	s.Nested.Access.ReadWrite = []string{"/"}
+	return s
 }
 
 func newUserNamespace(*testing.T) isolation.Spec { return outer("newuser") }

@@ -200,7 +200,13 @@ func (s *sandbox) silent(t testing.TB) {
 // attempt runs a sandbox until something in it has said how its attempt went.
 func attempt(t *testing.T, spec isolation.Spec) (reached bool, detail string) {
 	t.Helper()
-	s := begin(t, isolation.Launch{Spec: spec, FirstID: nextID()})
+	return attemptIn(t, spec, nil)
+}
+
+// attemptIn is an attempt in worlds that are placed somewhere.
+func attemptIn(t *testing.T, spec isolation.Spec, place func(isolation.World, int) error) (reached bool, detail string) {
+	t.Helper()
+	s := begin(t, isolation.Launch{Spec: spec, FirstID: nextID(), Place: place})
 	verdict, detail, _ := strings.Cut(s.says(t), " ")
 	if verdict != "reached" && verdict != "refused" {
 		t.Fatalf("the intruder said %q", verdict+" "+detail)

@@ -19,6 +19,8 @@ var remedies = map[Layer]string{
 	NetworkNamespace: "Raise the sysctl user.max_net_namespaces, and in a container add CAP_SYS_ADMIN or a seccomp profile that lets clone through",
 	IPCNamespace:     "Raise the sysctl user.max_ipc_namespaces, and use a kernel with CONFIG_IPC_NS",
 	UTSNamespace:     "Raise the sysctl user.max_uts_namespaces, and use a kernel with CONFIG_UTS_NS",
+	CgroupNamespace:  "Raise the sysctl user.max_cgroup_namespaces, and in a container add CAP_SYS_ADMIN or a seccomp profile that lets unshare through",
+	ReadOnlyRoot:     "Use Linux 5.12 or newer, and in a container a seccomp profile that lets mount_setattr through",
 	Seccomp:          "Use a kernel with CONFIG_SECCOMP_FILTER, on amd64 or arm64",
 	Landlock:         "Use Linux 5.19 or newer with landlock in its list of security modules (boot parameter lsm=landlock,...)",
 	NoNewPrivileges:  "Use Linux 3.5 or newer",

@@ -36,12 +36,13 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 		"no network":          {root, []string{clone(unix.CLONE_NEWNET)}, []isolation.Layer{isolation.NetworkNamespace}},
 		"no ipc":              {root, []string{clone(unix.CLONE_NEWIPC)}, []isolation.Layer{isolation.IPCNamespace}},
 		"no uts":              {root, []string{clone(unix.CLONE_NEWUTS)}, []isolation.Layer{isolation.UTSNamespace}},
+		"no control groups":   {root, []string{"unshare:" + strconv.Itoa(unix.CLONE_NEWCGROUP)}, []isolation.Layer{isolation.CgroupNamespace}},
 		"no pid":              {root, []string{clone(unix.CLONE_NEWPID)}, []isolation.Layer{isolation.PIDNamespace}},
 		"neither net nor pid": {root, []string{clone(unix.CLONE_NEWNET | unix.CLONE_NEWPID)}, []isolation.Layer{isolation.NetworkNamespace, isolation.PIDNamespace}},
 		"no user namespaces":  {root, []string{clone(unix.CLONE_NEWUSER)}, []isolation.Layer{isolation.UserNamespace}},
 		"neither": {nobody, []string{clone(unix.CLONE_NEWUSER)}, []isolation.Layer{
 			isolation.UID, isolation.UserNamespace, isolation.PIDNamespace, isolation.MountNamespace, isolation.NetworkNamespace,
-			isolation.IPCNamespace, isolation.UTSNamespace,
+			isolation.IPCNamespace, isolation.UTSNamespace, isolation.CgroupNamespace,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -228,7 +228,7 @@ func (r *root) finishDev(terminals bool) error {
 	return nil
 }
 
-// enter makes the new root the root, lets go of the old one, and makes it read-only.
+// enter makes the new root the root, and lets go of the old one.
 func (r *root) enter() error {
 	if err := unix.Fchdir(r.fd); err != nil {
 		return err
@@ -240,11 +240,5 @@ func (r *root) enter() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave the old root: %w", err)
 	}
-	if err := unix.Chdir("/"); err != nil {
-		return err
-	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-		return fmt.Errorf("make / read-only: %w", err)
-	}
-	return nil
+	return unix.Chdir("/")
 }

@@ -35,9 +35,10 @@ type step struct {
 func (s *setup) run() error {
 	unix.Umask(0) // modes are what the Spec says
 	for _, st := range []step{
-		{MountNamespace, "cgroup namespace", func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
+		{CgroupNamespace, "cgroup namespace", func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) }},
 		{MountNamespace, "sources of mounts", s.openSources},
 		{MountNamespace, "root", s.makeRoot},
+		{ReadOnlyRoot, "read-only root", s.seal},
 		{UTSNamespace, "hostname", s.name},
 		{NetworkNamespace, "loopback", s.loopback},
 		{"", "nested world", s.startNested},
@@ -103,6 +104,15 @@ func (s *setup) openSources() error {
 
 func (s *setup) makeRoot() error {
 	return makeRoot(s.spec, s.trees[:len(s.spec.mounts())], s.IDs, s.Without)
+}
+
+// seal makes the root read-only. Without a mount namespace the root is the host's,
+// which is let alone.
+func (s *setup) seal() error {
+	if s.without(MountNamespace) {
+		return nil
+	}
+	return unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
 func (s *setup) name() error {

@@ -12,9 +12,9 @@
 // namespace of their own, so that the addresses of metadata services, of a
 // Kubernetes API and of resolvers can be on it, and nothing leaves the machine.
 //
-// Which layer keeps what out is shown elsewhere: TestLayerAloneHolds of
-// pkg/isolation takes away one layer after the other, and the tests of pkg/cgroup
-// and of the process provider do so for the limits. That the probes of scripts find
-// what they look for where there are no walls is TestProbes of the worker's scripted
+// Which layer keeps what out is shown elsewhere, as docs/sandbox.md says for each:
+// TestLayerAloneHolds of pkg/isolation takes away one layer after the other, and
+// TestLimitAloneHolds of pkg/cgroup one limit. That the probes of scripts find what
+// they look for where there are no walls is TestProbes of the worker's scripted
 // adapter.
 package escape

@@ -39,6 +39,7 @@ func attacks() map[string]func([]string) (string, error) {
 		"facts":    facts,
 		"family":   family,
 		"fill":     fill,
+		"groups":   groups,
 		"hostname": hostname,
 		"newuser":  newUser,
 		"open":     open,

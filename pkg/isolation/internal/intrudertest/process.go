@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +20,24 @@ import (
 // process looks at a process: its command line, environment or memory.
 func process(args []string) (string, error) {
 	return read([]string{"/proc/" + args[0] + "/" + args[1]})
+}
+
+// groups says in which control groups of the host it is.
+func groups([]string) (string, error) {
+	raw, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.SplitN(strings.TrimSpace(line), ":", 3); len(fields) == 3 && fields[2] != "/" {
+			found = append(found, fields[2])
+		}
+	}
+	if len(found) == 0 {
+		return "", errors.New("nothing but /")
+	}
+	return fmt.Sprint(found), nil
 }
 
 // newUser starts a process in a new user namespace.
