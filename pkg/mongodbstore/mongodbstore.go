@@ -28,6 +28,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.opentelemetry.io/otel/trace"
+
+	"cofferdam.dev/pkg/storeaddr"
 )
 
 const (
@@ -43,45 +45,21 @@ const (
 
 // Config of a DB.
 type Config struct {
-	// URI is mongodb://… or mongodb+srv://…, without a password.
-	URI string
-	// PasswordFile holds the password of the URI's user; empty for none.
-	PasswordFile string
+	// Address has a mongodb:// or mongodb+srv:// location.
+	storeaddr.Address
 	// Tracer makes a span of each command, without its contents; nil makes none.
 	Tracer trace.Tracer
 }
 
-// Is reports whether a store's address is one of this package.
-func Is(uri string) bool {
-	return strings.HasPrefix(uri, "mongodb://") || strings.HasPrefix(uri, "mongodb+srv://")
-}
-
-// Validate reports everything that is wrong.
+// Validate reports what is wrong.
 func (c Config) Validate() error {
-	if !Is(c.URI) {
-		return errors.New("store: mongodb://host or mongodb+srv://host")
+	if !c.MongoDB() {
+		return errors.New("store: mongodb://HOST or mongodb+srv://HOST")
 	}
-	u, err := url.Parse(c.URI)
-	if err != nil {
-		return errors.New("store: not a URI") // the error has the URI in it
-	}
-	if _, has := u.User.Password(); has || hasSecret(u.Query()) {
-		return errors.New("store: leave the password out of the URI and give a file that holds it")
-	}
-	if c.PasswordFile != "" && u.User.Username() == "" {
-		return errors.New("store: a password file needs a user in the URI")
+	if err := c.Address.Validate(); err != nil {
+		return fmt.Errorf("store: %w", err)
 	}
 	return nil
-}
-
-// hasSecret reports options of a URI that hold a password.
-func hasSecret(options url.Values) bool {
-	for name := range options {
-		if name = strings.ToLower(name); strings.Contains(name, "password") || name == "authmechanismproperties" {
-			return true
-		}
-	}
-	return false
 }
 
 // DB is one database. It is safe for concurrent use.
@@ -98,7 +76,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	o := options.Client().ApplyURI(c.URI).
+	o := options.Client().ApplyURI(c.Location).
 		SetAppName("cofferdam").
 		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: new(true)}).
 		SetReadConcern(readconcern.Majority()).
@@ -117,7 +95,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mongodbstore: %w", err)
 	}
-	d := &DB{client: client, db: client.Database(database(c.URI)), schema: map[string]int32{}}
+	d := &DB{client: client, db: client.Database(database(c.Location)), schema: map[string]int32{}}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
 		return nil, errors.Join(fmt.Errorf("mongodbstore: no answer: %w", err), d.Close()) //nolint:contextcheck // also when ctx has ended
 	}

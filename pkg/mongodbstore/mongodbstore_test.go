@@ -19,6 +19,7 @@ import (
 
 	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/mongodbstore/mongodbstoretest"
+	"cofferdam.dev/pkg/storeaddr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,36 +31,31 @@ func TestAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		c    mongodbstore.Config
-		want string
+		location, password, want string
 	}{
-		"no MongoDB":          {mongodbstore.Config{URI: "https://host"}, "mongodb://"},
-		"no URI":              {mongodbstore.Config{URI: "mongodb://a b:s3cret-canary@%zz"}, "not a URI"},
-		"password option":     {mongodbstore.Config{URI: "mongodb://u@host/?tlsCertificateKeyFilePassword=" + "s3cret-canary"}, "leave the password out"},
-		"token option":        {mongodbstore.Config{URI: "mongodb://u@host/?authMechanismProperties=AWS_SESSION_TOKEN:" + "s3cret-canary"}, "leave the password out"},
-		"password in the URI": {mongodbstore.Config{URI: "mongodb://u:" + "s3cret-canary@host"}, "leave the password out"},
-		"password of nobody":  {mongodbstore.Config{URI: "mongodb://host", PasswordFile: secret}, "needs a user"},
-		"password for all":    {mongodbstore.Config{URI: "mongodb://u@host", PasswordFile: secret}, "chmod 600"},
-		"no password file":    {mongodbstore.Config{URI: "mongodb://u@host", PasswordFile: secret + "x"}, "no such file"},
-		"a folder":            {mongodbstore.Config{URI: "mongodb://u@host", PasswordFile: dir}, "regular file"},
+		"no MongoDB":          {"https://host", "", "mongodb://"},
+		"password in the URI": {"mongodb://u:" + "s3cret-canary@host", "", "leave the password out"},
+		"password of nobody":  {"mongodb://host", secret, "needs a user"},
+		"password for all":    {"mongodb://u@host", secret, "chmod 600"},
+		"no password file":    {"mongodb://u@host", secret + "x", "no such file"},
+		"a folder":            {"mongodb://u@host", dir, "regular file"},
 	} {
-		_, err := mongodbstore.Open(t.Context(), tt.c)
+		_, err := mongodbstore.Open(t.Context(), at(tt.location, tt.password))
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for uri, want := range map[string]bool{"mongodb://h/d": true, "mongodb+srv://h": true, "/var/lib/x.db": false, "": false} {
-		if mongodbstore.Is(uri) != want {
-			t.Errorf("%s is MongoDB: %v", uri, !want)
-		}
-	}
+}
+
+func at(location, passwordFile string) mongodbstore.Config {
+	return mongodbstore.Config{Address: storeaddr.Address{Location: location, PasswordFile: passwordFile}}
 }
 
 // A server that is not there is said to be so, within the time that was given.
 func TestNobodyThere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := mongodbstore.Open(ctx, mongodbstore.Config{URI: "mongodb://127.0.0.1:1/"}); err == nil || !strings.Contains(err.Error(), "no answer") {
+	if _, err := mongodbstore.Open(ctx, at("mongodb://127.0.0.1:1/", "")); err == nil || !strings.Contains(err.Error(), "no answer") {
 		t.Errorf("%v", err)
 	}
 }
@@ -180,7 +176,7 @@ func TestSpansHaveNoContents(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	uri := mongodbstoretest.URI(t, server)
-	db, err := mongodbstore.Open(t.Context(), mongodbstore.Config{URI: uri, Tracer: tracer})
+	db, err := mongodbstore.Open(t.Context(), mongodbstore.Config{Address: storeaddr.Address{Location: uri}, Tracer: tracer})
 	if err != nil {
 		t.Fatal(err)
 	}

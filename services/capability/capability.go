@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/service"
@@ -74,7 +74,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 		return nil, err
 	}
 	if s.store == nil {
-		backend, err := sqlitestore.Open(ctx, cfg.Store)
+		backend, err := bindingstore.Open(ctx, cfg.at(cfg.Store), deps.Telemetry.Tracer)
 		if err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/storeaddr"
 )
 
 const (
@@ -23,8 +24,10 @@ const (
 // Config is the configuration of the capability service.
 type Config struct {
 	service.Base
-	// Store is the path of the SQLite file with the committed records.
-	Store string
+	// Store is where the committed records are kept: a SQLite file, or mongodb://…
+	// without a password, which StorePasswordFile has.
+	Store             string
+	StorePasswordFile string
 	// KeyFile is the path of the JWK set of signing keys. The first one signs, all
 	// are published. Only its owner may be able to read it.
 	KeyFile string
@@ -49,7 +52,8 @@ type Config struct {
 // Flags implements service.Config.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
-	fs.StringVar(&c.Store, "store", "", "SQLite `file` of committed records")
+	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
+	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.KeyFile, "key-file", "", "JWK set of Ed25519 signing keys, a `file` with mode 0600; the first key signs, all are published")
 	fs.BoolVar(&c.CreateKey, "create-key", false, "make -key-file with one key where there is none")
 	fs.StringVar(&c.Issuer, "issuer", "", "iss of every capability (default svc/capability of the trust domain)")
@@ -60,10 +64,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // Validate implements service.Config.
 func (c *Config) Validate() error {
-	errs := []error{c.Base.Validate()}
-	if c.Store == "" {
-		errs = append(errs, errors.New("--store: required: the SQLite file of committed records"))
-	}
+	errs := []error{c.Base.Validate(), storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store})}
 	if c.KeyFile == "" {
 		errs = append(errs, errors.New("--key-file: required: a JWK set of Ed25519 keys; --create-key makes one"))
 	}
@@ -123,4 +124,8 @@ func (c *Config) access() (access, error) {
 	}
 	a.jwks = append(a.jwks, a.mint...)
 	return a, nil
+}
+
+func (c *Config) at(location string) storeaddr.Address {
+	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
 }

@@ -82,6 +82,7 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		says string
 	}{
 		"no store":                           {[]string{"--store", ""}, "--store"},
+		"a password in an address":           {[]string{"--store", "mongodb://user:" + "hush@host"}, "--store: leave the password out"},
 		"no key file":                        {[]string{"--key-file", ""}, "--key-file"},
 		"a life of nothing":                  {[]string{"--max-ttl", "0"}, "--max-ttl"},
 		"a life of days":                     {[]string{"--max-ttl", "48h"}, "--max-ttl"},

@@ -13,6 +13,7 @@ import (
 
 	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/sandbox/process"
@@ -28,8 +29,10 @@ type Config struct {
 	service.Base
 	OpenFGA openfgaauthz.Config
 
-	// Store is the SQLite file of the committed records.
-	Store string
+	// Store is where the committed records are kept: a SQLite file, or mongodb://…
+	// without a password, which StorePasswordFile has.
+	Store             string
+	StorePasswordFile string
 	// IDKeyFile holds the key under which binding ids are digests.
 	IDKeyFile string
 	// Environment is part of every binding's identity.
@@ -82,7 +85,8 @@ type Config struct {
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
 	c.OpenFGA.Flags(fs)
-	fs.StringVar(&c.Store, "store", "", "SQLite `file` of the committed records")
+	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
+	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.IDKeyFile, "id-key-file", "", "`file` with 32 bytes or more: the key under which binding ids are digests")
 	fs.StringVar(&c.Environment, "environment", "local", "name of this installation; part of every binding's identity")
 	fs.StringVar(&c.Agents, "agents", "", "JSON `file` with the catalogue of agents")
@@ -116,9 +120,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // Validate reports everything that is wrong.
 func (c *Config) Validate() error {
-	errs := []error{c.Base.Validate(), c.OpenFGA.Validate()}
+	errs := []error{c.Base.Validate(), c.OpenFGA.Validate(), storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store})}
 	for _, v := range []struct{ flag, value string }{
-		{"store", c.Store},
 		{"id-key-file", c.IDKeyFile},
 		{"environment", c.Environment},
 		{"agents", c.Agents},
@@ -215,4 +218,8 @@ func (c *Config) algorithms() []jose.SignatureAlgorithm {
 		out = append(out, jose.SignatureAlgorithm(strings.TrimSpace(a)))
 	}
 	return out
+}
+
+func (c *Config) at(location string) storeaddr.Address {
+	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
 }

@@ -76,6 +76,7 @@ func TestEveryRequiredSetting(t *testing.T) {
 
 func TestSettingsThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ name, value string }{
+		{"store", "mongodb://user:" + "hush@host"},
 		{"capability", "http://127.0.0.1:1"},
 		{"capability", "127.0.0.1:1"},
 		{"capability", "https://"},

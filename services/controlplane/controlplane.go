@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/api"
@@ -24,11 +24,12 @@ import (
 
 // Run runs the control plane until ctx ends.
 func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
-	store, err := sqlitestore.Open(ctx, cfg.Store)
+	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), rt.Telemetry.Tracer)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	rt.AddCheck("store-version", store.Check)
 	rt.AddCheck("store", func(ctx context.Context) error {
 		_, err := store.List(ctx, "", 1, true)
 		return err

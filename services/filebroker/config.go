@@ -8,6 +8,7 @@ import (
 	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/storeaddr"
 )
 
 // defaultQuota is what the files of one conversation may have together.
@@ -16,9 +17,11 @@ const defaultQuota = 256 << 20
 // Config of the file broker.
 type Config struct {
 	service.Base
-	// Store is the SQLite file of the committed records.
-	Store string
-	// HandleStore is the SQLite file of handles and objects; it may be Store.
+	// Store is where the committed records are kept: a SQLite file, or mongodb://…
+	// without a password, which StorePasswordFile has.
+	Store             string
+	StorePasswordFile string
+	// HandleStore is where handles and objects are kept; it may be Store.
 	HandleStore string
 	// BlobURL is where contents are kept: file:///folder.
 	BlobURL string
@@ -34,8 +37,9 @@ type Config struct {
 // Flags implements service.Config.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
-	fs.StringVar(&c.Store, "store", "", "SQLite `file` of the committed records, shared with the other services")
-	fs.StringVar(&c.HandleStore, "handle-store", "", "SQLite `file` of handles and objects; may be the one of -store")
+	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
+	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
+	fs.StringVar(&c.HandleStore, "handle-store", "", "handles and objects, may be the one of -store: "+storeaddr.Usage)
 	fs.StringVar(&c.BlobURL, "blob-url", "", "`URL` of the folder with the contents of files, file:///path; made with mode 0700 if it is not there")
 	fs.Int64Var(&c.QuotaBytes, "quota-bytes", defaultQuota, "what the files of one conversation may have together, in `bytes`")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
@@ -45,13 +49,10 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // Validate implements service.Config.
 func (c *Config) Validate() error {
-	errs := []error{c.Base.Validate()}
-	for _, f := range []struct{ name, value string }{
-		{"store", c.Store}, {"handle-store", c.HandleStore}, {"issuer", c.Issuer},
-	} {
-		if f.value == "" {
-			errs = append(errs, fmt.Errorf("--%s: required", f.name))
-		}
+	errs := []error{c.Base.Validate(),
+		storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store}, storeaddr.Named{Flag: "handle-store", Location: c.HandleStore})}
+	if c.Issuer == "" {
+		errs = append(errs, errors.New("--issuer: required"))
 	}
 	if err := blobstore.CheckURL(c.BlobURL); err != nil {
 		errs = append(errs, fmt.Errorf("--blob-url: %w", err))
@@ -67,4 +68,8 @@ func (c *Config) Validate() error {
 
 func (c *Config) capability() (rpc.Endpoint, error) {
 	return rpc.ParseEndpoint(c.CapabilityURL, c.CapabilityID)
+}
+
+func (c *Config) at(location string) storeaddr.Address {
+	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
 }

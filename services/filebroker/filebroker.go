@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
@@ -73,11 +73,12 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.Backend, error) {
 	backend := deps.Backend
 	if backend == nil {
-		store, err := sqlitestore.Open(ctx, cfg.Store)
+		store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
 		if err != nil {
 			return nil, err
 		}
 		s.closers = append(s.closers, store.Close)
+		s.rt.AddCheck("store-version", store.Check)
 		backend = store
 	}
 	s.rt.AddCheck("binding-store", func(ctx context.Context) error {
@@ -91,7 +92,7 @@ func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.
 
 // stores opens the catalogue and the contents.
 func (s *Service) stores(ctx context.Context, cfg *Config, domain *files.Config) error {
-	entries, err := catalogue.OpenSQLite(ctx, cfg.HandleStore)
+	entries, err := catalogue.Open(ctx, cfg.at(cfg.HandleStore), s.rt.Telemetry.Tracer)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/pkg/strictjson"
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 )
@@ -21,8 +22,10 @@ const (
 // Config of the model proxy.
 type Config struct {
 	service.Base
-	// Store is the SQLite file of the committed records.
-	Store string
+	// Store is where the committed records are kept: a SQLite file, or mongodb://…
+	// without a password, which StorePasswordFile has.
+	Store             string
+	StorePasswordFile string
 	// Aliases is the JSON file of model aliases:
 	//
 	//	{"aliases": {
@@ -55,7 +58,8 @@ type Config struct {
 // Flags implements service.Config.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
-	fs.StringVar(&c.Store, "store", "", "SQLite `file` of the committed records, shared with the other services")
+	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
+	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.Aliases, "aliases", "", "JSON `file` of model aliases: {\"aliases\": {NAME: {\"base_url\", \"model\", \"key_file\"} or {\"kind\": \"demo\"}}}")
 	fs.IntVar(&c.CallsPerRun, "calls-per-run", defaultCallsPerRun, "`number` of model calls that one run may make")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
@@ -65,9 +69,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // Validate implements service.Config.
 func (c *Config) Validate() error {
-	errs := []error{c.Base.Validate()}
+	errs := []error{c.Base.Validate(), storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store})}
 	for _, f := range []struct{ name, value string }{
-		{"store", c.Store}, {"aliases", c.Aliases}, {"issuer", c.Issuer},
+		{"aliases", c.Aliases}, {"issuer", c.Issuer},
 	} {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("--%s: required", f.name))
@@ -104,4 +108,8 @@ func readAliases(path string) (map[string]proxy.Alias, error) {
 		return nil, fmt.Errorf("--aliases: %s: %w", path, err)
 	}
 	return doc.Aliases, nil
+}
+
+func (c *Config) at(location string) storeaddr.Address {
+	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
 }

@@ -90,3 +90,12 @@ func TestAliasesFile(t *testing.T) {
 		t.Error("a file that is not there was read")
 	}
 }
+
+// A password is in a file and not in an address, and no error repeats it.
+func TestStoreTakesNoPassword(t *testing.T) {
+	err := service.Parse("modelproxy", append(right(), "-store", "mongodb://user:"+"hush"+"@host/database"), nil, &modelproxy.Config{}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "--store: leave the password out") || strings.Contains(err.Error(), "hush") {
+		t.Errorf("got %v", err)
+	}
+	must(t, service.Parse("modelproxy", append(right(), "-store", "mongodb://user@host/database", "-store-password-file", "password"), nil, &modelproxy.Config{}, io.Discard))
+}

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/pkg/fence"
@@ -95,11 +95,12 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 func (s *Service) records(ctx context.Context, cfg *Config, deps Deps) (fence.Reader, error) {
 	records := deps.Records
 	if records == nil {
-		store, err := sqlitestore.Open(ctx, cfg.Store)
+		store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
 		if err != nil {
 			return nil, err
 		}
 		s.closers = append(s.closers, store.Close)
+		s.rt.AddCheck("store-version", store.Check)
 		records = binding.NewWriter(store, time.Now)
 	}
 	s.rt.AddCheck("binding-store", func(ctx context.Context) error {

@@ -7,14 +7,17 @@ import (
 
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/storeaddr"
 )
 
 // Config of the state facade.
 type Config struct {
 	service.Base
-	// Store is the SQLite file of the committed records.
-	Store string
-	// StateStore is the SQLite file of snapshots and memory; it may be Store.
+	// Store is where the committed records are kept: a SQLite file, or mongodb://…
+	// without a password, which StorePasswordFile has.
+	Store             string
+	StorePasswordFile string
+	// StateStore is where snapshots and memory are kept; it may be Store.
 	StateStore string
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
 	// believed, and Issuer what stands in its tokens.
@@ -26,8 +29,9 @@ type Config struct {
 // Flags implements service.Config.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
-	fs.StringVar(&c.Store, "store", "", "SQLite `file` of the committed records, shared with the other services")
-	fs.StringVar(&c.StateStore, "state-store", "", "SQLite `file` of snapshots and memory; may be the one of -store")
+	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
+	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
+	fs.StringVar(&c.StateStore, "state-store", "", "snapshots and memory, may be the one of -store: "+storeaddr.Usage)
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
@@ -35,13 +39,10 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // Validate implements service.Config.
 func (c *Config) Validate() error {
-	errs := []error{c.Base.Validate()}
-	for _, f := range []struct{ name, value string }{
-		{"store", c.Store}, {"state-store", c.StateStore}, {"issuer", c.Issuer},
-	} {
-		if f.value == "" {
-			errs = append(errs, fmt.Errorf("--%s: required", f.name))
-		}
+	errs := []error{c.Base.Validate(),
+		storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store}, storeaddr.Named{Flag: "state-store", Location: c.StateStore})}
+	if c.Issuer == "" {
+		errs = append(errs, errors.New("--issuer: required"))
 	}
 	if _, err := c.capability(); err != nil {
 		errs = append(errs, fmt.Errorf("--capability-url and --capability-id: %w", err))
@@ -51,4 +52,8 @@ func (c *Config) Validate() error {
 
 func (c *Config) capability() (rpc.Endpoint, error) {
 	return rpc.ParseEndpoint(c.CapabilityURL, c.CapabilityID)
+}
+
+func (c *Config) at(location string) storeaddr.Address {
+	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
 }

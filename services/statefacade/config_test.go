@@ -56,3 +56,12 @@ func TestConfig(t *testing.T) {
 		})
 	}
 }
+
+// A password is in a file and not in an address, and no error repeats it.
+func TestStoreTakesNoPassword(t *testing.T) {
+	err := service.Parse("statefacade", append(right(), "-store", "mongodb://user:"+"hush"+"@host/database"), nil, &Config{}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "--store: leave the password out") || strings.Contains(err.Error(), "hush") {
+		t.Errorf("got %v", err)
+	}
+	must(t, service.Parse("statefacade", append(right(), "-store", "mongodb://user@host/database", "-store-password-file", "password"), nil, &Config{}, io.Discard))
+}

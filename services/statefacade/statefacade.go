@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
@@ -50,12 +50,12 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	if err != nil {
 		return err
 	}
-	snapshots, err := snapshotstore.OpenSQLite(ctx, cfg.StateStore)
+	snapshots, err := snapshotstore.Open(ctx, cfg.at(cfg.StateStore), s.rt.Telemetry.Tracer)
 	if err != nil {
 		return err
 	}
 	s.closers = append(s.closers, snapshots.Close)
-	memories, err := memorystore.OpenSQLite(ctx, cfg.StateStore)
+	memories, err := memorystore.Open(ctx, cfg.at(cfg.StateStore), s.rt.Telemetry.Tracer)
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,12 @@ func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.
 	if deps.Backend != nil {
 		return deps.Backend, nil
 	}
-	store, err := sqlitestore.Open(ctx, cfg.Store)
+	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
 	if err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, store.Close)
+	s.rt.AddCheck("store-version", store.Check)
 	return store, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/toolbroker/internal/audit"
 )
 
@@ -15,8 +16,10 @@ import (
 type Config struct {
 	service.Base
 	OpenFGA openfgaauthz.Config
-	// Store is the SQLite file of the committed records and the ledger.
-	Store string
+	// Store is where the committed records and the ledger are kept: a SQLite file, or mongodb://…
+	// without a password, which StorePasswordFile has.
+	Store             string
+	StorePasswordFile string
 	// Catalogue is the operator's file of servers and tools.
 	Catalogue string
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
@@ -36,7 +39,8 @@ type Config struct {
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
 	c.OpenFGA.Flags(fs)
-	fs.StringVar(&c.Store, "store", "", "SQLite `file` of the committed records and the ledger, shared with the other services")
+	fs.StringVar(&c.Store, "store", "", "the committed records and the ledger, shared with the other services: "+storeaddr.Usage)
+	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.Catalogue, "catalogue", "", "JSON `file` of the MCP servers and the tools of each that may be used")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
@@ -48,9 +52,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // Validate implements service.Config.
 func (c *Config) Validate() error {
-	errs := []error{c.Base.Validate(), c.OpenFGA.Validate()}
+	errs := []error{c.Base.Validate(), c.OpenFGA.Validate(), storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store})}
 	for _, f := range []struct{ name, value string }{
-		{"store", c.Store}, {"catalogue", c.Catalogue}, {"issuer", c.Issuer},
+		{"catalogue", c.Catalogue}, {"issuer", c.Issuer},
 	} {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("--%s: required", f.name))
@@ -70,4 +74,8 @@ func (c *Config) Validate() error {
 
 func (c *Config) capability() (rpc.Endpoint, error) {
 	return rpc.ParseEndpoint(c.CapabilityURL, c.CapabilityID)
+}
+
+func (c *Config) at(location string) storeaddr.Address {
+	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
 }

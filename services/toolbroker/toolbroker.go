@@ -12,7 +12,7 @@ import (
 
 	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
@@ -135,11 +135,12 @@ func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.
 	if deps.Backend != nil {
 		return deps.Backend, nil
 	}
-	store, err := sqlitestore.Open(ctx, cfg.Store)
+	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
 	if err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, store.Close)
+	s.rt.AddCheck("store-version", store.Check)
 	return store, nil
 }
 

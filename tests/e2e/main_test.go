@@ -105,7 +105,8 @@ func theStack(t *testing.T) *world {
 	return shared.world
 }
 
-func open(command string) (_ *world, err error) {
+// open starts a stack with the gate and the given further flags.
+func open(command string, flags ...string) (_ *world, err error) {
 	ctx := context.Background()
 	w := &world{}
 	if w.folder, err = os.MkdirTemp("", "cofferdam-e2e-"); err != nil {
@@ -120,7 +121,7 @@ func open(command string) (_ *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.Stack, err = stack.Up(ctx, command, filepath.Join(w.folder, "data"), "--mcp-config", config, "--log-level", "debug"); err != nil {
+	if w.Stack, err = stack.Up(ctx, command, filepath.Join(w.folder, "data"), append(flags, "--mcp-config", config, "--log-level", "debug")...); err != nil {
 		return nil, err
 	}
 	if w.user, err = w.Client(ctx, stack.User); err != nil {

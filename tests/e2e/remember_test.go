@@ -9,8 +9,10 @@ import (
 // The one thing that everything else is for: an agent reads what nobody could
 // guess, its worker and the model are killed, and a new worker still knows it,
 // from committed state and nothing else.
-func TestANewWorkerKnowsWhatTheOldOneRead(t *testing.T) {
-	w := theStack(t)
+func TestANewWorkerKnowsWhatTheOldOneRead(t *testing.T) { theStack(t).remembers(t) }
+
+func (w *world) remembers(t *testing.T) {
+	t.Helper()
 	c := w.talk()
 	name, line := w.sample(t)
 

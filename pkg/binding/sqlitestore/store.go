@@ -44,6 +44,10 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, nil
 }
 
+// Check asks whether the file answers, and still has the version that this program
+// knows.
+func (s *Store) Check(ctx context.Context) error { return s.db.Check(ctx) }
+
 // Close waits for what is under way and closes the file.
 func (s *Store) Close() error { return errors.Join(s.q.close(), s.db.Close()) }
 

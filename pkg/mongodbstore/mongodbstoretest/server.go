@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/mongodbstore"
+	"cofferdam.dev/pkg/storeaddr"
 )
 
 // startTimeout is how long the server may take to answer.
@@ -124,7 +125,7 @@ func URI(tb testing.TB, server string) string {
 // Reopen opens a database once more.
 func Reopen(tb testing.TB, uri string) *mongodbstore.DB {
 	tb.Helper()
-	db, err := mongodbstore.Open(context.WithoutCancel(tb.Context()), mongodbstore.Config{URI: uri})
+	db, err := mongodbstore.Open(context.WithoutCancel(tb.Context()), mongodbstore.Config{Address: storeaddr.Address{Location: uri}})
 	if err != nil {
 		tb.Fatal(err)
 	}

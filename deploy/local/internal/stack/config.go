@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"cofferdam.dev/pkg/storeaddr"
 )
 
 // Bounds of how many sandboxes may live at once.
@@ -49,6 +51,11 @@ type Config struct {
 	Listen, OperatorListen string
 	// AllowWeakIsolation starts although the machine lacks layers of isolation.
 	AllowWeakIsolation bool
+	// Store is a MongoDB database for all that the services keep but the contents of
+	// files: mongodb://USER@HOST/DATABASE, with the password in StorePasswordFile.
+	// Empty keeps it in SQLite files of the data folder. Another installation's
+	// database is not for this one.
+	Store, StorePasswordFile string
 	// MaxSandboxes is how many sandboxes may live at once; 0 is DefaultMaxSandboxes.
 	MaxSandboxes int
 	// Warm is how many sandboxes are kept ready for conversations to come.
@@ -95,13 +102,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxSandboxes == 0 {
 		c.MaxSandboxes = DefaultMaxSandboxes
 	}
-	errs := []error{loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes()}
+	errs := []error{loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes(), c.store()}
 	for _, p := range []struct {
 		flag string
 		path *string
 	}{
 		{"--bin-dir", &c.BinDir},
 		{"--model-key-file", &c.Model.KeyFile},
+		{"--store-password-file", &c.StorePasswordFile},
 		{"--agents", &c.Agents},
 		{"--mcp-config", &c.MCPConfig},
 		{"--sandbox-profiles", &c.SandboxProfiles},
@@ -123,6 +131,16 @@ func (c Config) sandboxes() error {
 	default:
 		return nil
 	}
+}
+
+func (c Config) store() error {
+	if c.Store == "" && c.StorePasswordFile == "" {
+		return nil
+	}
+	if c.Store != "" && !(storeaddr.Address{Location: c.Store}).MongoDB() {
+		return errors.New("--store: mongodb://USER@HOST/DATABASE; without it everything is kept in the data folder")
+	}
+	return storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store})
 }
 
 // complete says which programs are missing.

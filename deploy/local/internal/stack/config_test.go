@@ -50,6 +50,13 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 		{"fewer warm than none", func(c *Config) { c.Warm = -1 }, "--warm"},
 		{"profiles that are not there", func(c *Config) { c.SandboxProfiles = "/nowhere/profiles" }, "--sandbox-profiles"},
 		{"warm twice", func(c *Config) { c.Warm, c.SandboxProfiles = 1, bin }, "--warm"},
+		{"a database", func(c *Config) { c.Store = "mongodb://user@host/database" }, ""},
+		{"a password in an address", func(c *Config) {
+			c.Store = (&url.URL{Scheme: "mongodb", Host: "x", User: url.UserPassword("u", "hush")}).String()
+		}, "--store: leave the password out"},
+		{"a database that is a file", func(c *Config) { c.Store = "records.db" }, "--store: mongodb://"},
+		{"a password for files", func(c *Config) { c.StorePasswordFile = bin }, "--store-password-file"},
+		{"a password that is not there", func(c *Config) { c.Store, c.StorePasswordFile = "mongodb://u@x", "/nowhere/password" }, "--store-password-file"},
 		{"no programs", func(c *Config) { c.BinDir = t.TempDir() }, "make build"},
 	} {
 		cfg := Config{BinDir: bin, DataDir: "x"}

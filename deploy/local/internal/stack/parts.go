@@ -113,12 +113,28 @@ func (s *Stack) servicePart(name string, own ...string) part {
 // address is where a service answers with mutual TLS.
 func (s *Stack) address(name string) string { return s.listeners[name][mainListener].https() }
 
+// keeper is where a service is told to keep what the flag names: in a file of the
+// data folder, or in the one database.
+func (s *Stack) keeper(flag, file string) []string {
+	if s.cfg.Store != "" {
+		return []string{flag, s.cfg.Store}
+	}
+	return []string{flag, file}
+}
+
+// records is what every service is told of the committed records.
+func (s *Stack) records() []string {
+	args := s.keeper("--store", s.dir.Records())
+	if s.cfg.StorePasswordFile != "" {
+		args = append(args, "--store-password-file", s.cfg.StorePasswordFile)
+	}
+	return args
+}
+
 // verifier is what every service is told that verifies capabilities.
 func (s *Stack) verifier() []string {
-	return []string{
-		"--drain-timeout", drain, "--store", s.dir.Records(),
-		"--capability-url", s.address(capability), "--capability-id", s.ids.capabilityID(), "--issuer", s.ids.capabilityID(),
-	}
+	return append(s.records(), "--drain-timeout", drain,
+		"--capability-url", s.address(capability), "--capability-id", s.ids.capabilityID(), "--issuer", s.ids.capabilityID())
 }
 
 // authorizer is what a service is told that asks OpenFGA.
@@ -132,12 +148,12 @@ func (s *Stack) authorizer(fga openfga.IDs) []string {
 // serviceParts are all services in the order in which they start.
 func (s *Stack) serviceParts(fga openfga.IDs) []part {
 	all := map[string]part{
-		capability: s.servicePart(capability, "--drain-timeout", drain, "--store", s.dir.Records(),
-			"--key-file", s.dir.CapabilityKeys(), "--create-key", "--issuer", s.ids.capabilityID()),
-		stateFacade: s.servicePart(stateFacade, append(s.verifier(), "--state-store", s.dir.ThreadState())...),
+		capability: s.servicePart(capability, append(s.records(), "--drain-timeout", drain,
+			"--key-file", s.dir.CapabilityKeys(), "--create-key", "--issuer", s.ids.capabilityID())...),
+		stateFacade: s.servicePart(stateFacade, append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...)...),
 		modelProxy:  s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),
-		fileBroker: s.servicePart(fileBroker, append(s.verifier(),
-			"--handle-store", s.dir.Handles(), "--blob-url", "file://"+s.dir.Files())...),
+		fileBroker: s.servicePart(fileBroker, append(append(s.verifier(), s.keeper("--handle-store", s.dir.Handles())...),
+			"--blob-url", "file://"+s.dir.Files())...),
 		toolBroker: s.servicePart(toolBroker, append(append(s.verifier(), s.authorizer(fga)...),
 			"--catalogue", s.dir.Config("catalogue"))...),
 		controlPlane: s.controlPlanePart(fga),
@@ -150,8 +166,8 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 }
 
 func (s *Stack) controlPlanePart(fga openfga.IDs) part {
-	own := append(s.authorizer(fga),
-		"--drain-timeout", controlPlaneDrain, "--store", s.dir.Records(), "--id-key-file", s.dir.BindingKey(),
+	own := append(append(s.authorizer(fga), s.records()...),
+		"--drain-timeout", controlPlaneDrain, "--id-key-file", s.dir.BindingKey(),
 		"--agents", s.dir.Config("agents"),
 		"--public-listen", inherited(publicListener), "--operator-listen", inherited(operatorListener),
 		"--oidc-issuer", issuer.Name, "--oidc-audience", issuer.Audience, "--oidc-algorithms", issuer.Algorithm,

@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"cofferdam.dev/pkg/mongodbstore/mongodbstoretest"
+	"cofferdam.dev/tests/stack"
+)
+
+// The same on MongoDB, where nothing is left in a file of the stack.
+func TestANewWorkerKnowsWhatTheOldOneReadOnMongoDB(t *testing.T) {
+	command := stack.Need(t)
+	uri := mongodbstoretest.URI(t, mongodbstoretest.Server(t))
+	db := mongodbstoretest.Reopen(t, uri)
+	t.Cleanup(func() {
+		if err := db.Drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("drop: %v", err)
+		}
+		_ = db.Close()
+	})
+	w, err := open(command, "--store", uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.remembers(t)
+	for _, collection := range []string{"bindings", "chunks", "runs", "ledger", "thread_snapshots"} {
+		if n, err := db.Collection(collection).CountDocuments(t.Context(), bson.D{}); err != nil || n == 0 {
+			t.Errorf("%s has %d documents (%v)", collection, n, err)
+		}
+	}
+	for _, file := range []string{"records.db", "state.db", "files.db"} {
+		if _, err := os.Stat(filepath.Join(w.Data, "state", file)); !os.IsNotExist(err) {
+			t.Errorf("%s is there: %v", file, err)
+		}
+	}
+}
