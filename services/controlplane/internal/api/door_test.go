@@ -16,9 +16,7 @@ type route struct{ method, path, body string }
 // later are the routes of later versions.
 func later() []route {
 	return []route{
-		{http.MethodPost, "/api/v1/conversations/c1/clear", "{}"},
 		{http.MethodGet, "/api/v1/harnesses", ""},
-		{http.MethodGet, "/api/v1/agents", ""},
 		{http.MethodPut, "/api/v1/agents/demo", "{}"},
 		{http.MethodPost, "/api/v1/files", "{}"},
 		{http.MethodGet, "/api/v1/files/f1", ""},
@@ -35,6 +33,8 @@ func public() []route {
 		{http.MethodPost, "/api/v1/runs/run_x:resume", goodResume},
 		{http.MethodGet, "/api/v1/conversations/c1/interrupt-state?agent_id=demo", ""},
 		{http.MethodPost, "/api/v1/agents/demo/agui", goodAGUI},
+		{http.MethodPost, clearRoute, `{"agent_id":"demo"}`},
+		{http.MethodGet, "/api/v1/agents", ""},
 		{http.MethodPost, chatStart, goodChat},
 		{http.MethodPost, chatResume, goodChatResume},
 		{http.MethodPost, chatCancel, goodChatCancel},

@@ -18,6 +18,7 @@ import (
 	"cofferdam.dev/pkg/authz"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/agents"
 	"cofferdam.dev/services/controlplane/internal/agui"
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/runs"
@@ -57,6 +58,8 @@ type Runs interface {
 	Cancel(ctx context.Context, caller runs.Caller, runID string, reason event.CancelReason) (runs.Cancelled, error)
 	Bindings(ctx context.Context, after string, limit int) ([]runs.Binding, error)
 	Binding(ctx context.Context, id string) (runs.Binding, error)
+	// Agents are all that there are, by id.
+	Agents() []agents.Agent
 }
 
 // Conversations is what can be asked of one by its name.
@@ -64,6 +67,7 @@ type Conversations interface {
 	PendingInterrupt(ctx context.Context, caller runs.Caller, agentID, conversationID string) (*runs.PendingInterrupt, error)
 	Interrupt(ctx context.Context, caller runs.Caller, agentID, conversationID, interruptID string) (runs.PendingInterrupt, error)
 	ActiveRun(ctx context.Context, caller runs.Caller, agentID, conversationID string) (string, error)
+	Clear(ctx context.Context, caller runs.Caller, agentID, conversationID string, epoch *uint32) (runs.Cleared, error)
 }
 
 // Config of an API.
@@ -106,6 +110,8 @@ func (a *API) Public() http.Handler {
 	mux.Handle("GET /api/v1/runs/{run}/events", a.authenticated(a.listEvents))
 	mux.Handle("GET /api/v1/runs/{run}/stream", a.authenticated(a.streamRun))
 	mux.Handle("GET /api/v1/conversations/{conversation}/interrupt-state", a.authenticated(a.interruptState))
+	mux.Handle("POST /api/v1/conversations/{conversation}/clear", a.authenticated(a.clearConversation))
+	mux.Handle("GET /api/v1/agents", a.authenticated(a.listAgents))
 	mux.Handle("POST /api/v1/agents/{agent}/agui", a.authenticated(a.runAGUI))
 	mux.Handle("POST /api/v1/chat/stream/start", a.authenticated(a.chatStart))
 	mux.Handle("POST /api/v1/chat/stream/resume", a.authenticated(a.chatResume))
@@ -131,8 +137,7 @@ func (a *API) Operators() http.Handler {
 // answer 501 so that a client can tell them from a typing error.
 func notImplemented() []string {
 	return []string{
-		"POST /api/v1/conversations/{conversation}/clear",
-		"GET /api/v1/harnesses", "GET /api/v1/agents", "PUT /api/v1/agents/{agent}",
+		"GET /api/v1/harnesses", "PUT /api/v1/agents/{agent}",
 		"POST /api/v1/files", "GET /api/v1/files/{file}",
 	}
 }
