@@ -19,8 +19,12 @@ type Claims struct {
 	Issuer string
 	// Audience is the one kind of service that the token is for (aud).
 	Audience Audience
-	// Subject is the SPIFFE ID of the sandbox that holds the token (sub).
+	// Subject is the SPIFFE ID of who holds the token (sub): the sandbox, or the
+	// service that got a narrower one in exchange for the sandbox's.
 	Subject spiffeid.ID
+	// Actor is the sandbox for which the service acts that holds a narrowed token
+	// (act); zero in every other.
+	Actor spiffeid.ID
 	// IssuedAt, NotBefore and Expiry (iat, nbf, exp) are whole seconds. Expiry is
 	// never after the deadline of the run.
 	IssuedAt, NotBefore, Expiry time.Time
@@ -40,7 +44,8 @@ type Claims struct {
 	// MemoryScopes are "user", "agent" or "organization" (memory_scopes); Memory
 	// only, at least one.
 	MemoryScopes []string
-	// Handles are exact file handles (handles); FileBroker only, at least one.
+	// Handles are exact file handles (handles); FileBroker only, at least one, and
+	// none in a narrowed token, which allows to store one result.
 	Handles []string
 	// ModelAlias is the alias of one model endpoint (model_alias); ModelProxy
 	// only, required.
@@ -50,6 +55,11 @@ type Claims struct {
 // Lifecycle reports whether the capability names no run: it allows to cancel, to
 // read the interrupt and to shut down, and not to bind, start or resume.
 func (c Claims) Lifecycle() bool { return c.RunID == "" }
+
+// Narrowed reports whether the capability came out of an exchange: a service
+// holds it, for a sandbox, to do the one thing that the pair of its audience and
+// the exchanged one is for.
+func (c Claims) Narrowed() bool { return !c.Actor.IsZero() }
 
 // Matches compares the capability with the envelope of the request that it came
 // with. Binding, epoch, generation and run have to be equal; only a lifecycle

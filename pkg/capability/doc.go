@@ -11,6 +11,11 @@
 //   - payload: exactly the claims of [Claims], each once. aud is one string. A
 //     claim that belongs to another audience makes the token invalid.
 //
+// A service that was called with a sandbox's capability can exchange it for a
+// narrower one of its own (sub), with the sandbox as act: for one other audience,
+// by a list of pairs, for the same run, and never for longer. It cannot be
+// exchanged again.
+//
 // # What a receiver checks
 //
 // In this order, and before it decodes a body: the TLS peer is in its list; the

@@ -16,6 +16,7 @@ type payload struct {
 	Issuer       string   `json:"iss"`
 	Audience     string   `json:"aud"` // one string: an array is refused by its type
 	Subject      string   `json:"sub"`
+	Actor        *actor   `json:"act,omitempty"`
 	ID           string   `json:"jti"`
 	IssuedAt     int64    `json:"iat"`
 	NotBefore    int64    `json:"nbf"`
@@ -31,6 +32,14 @@ type payload struct {
 	ModelAlias   string   `json:"model_alias,omitempty"`
 }
 
+// actor is the act claim (RFC 8693, section 4.1), without nesting: what was
+// narrowed once cannot be exchanged again. Here sub stays the holder and act is
+// the sandbox, the other way round than in that RFC, because every receiver
+// compares sub with its TLS peer.
+type actor struct {
+	Subject string `json:"sub"`
+}
+
 // Payload is the claims set as a token carries it, unsigned. It refuses what
 // [Claims.Validate] refuses. Times are cut to whole seconds, so a token never
 // lives longer than was asked for.
@@ -38,7 +47,7 @@ func (c Claims) Payload() ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("capability: %w", err)
 	}
-	return json.Marshal(payload{
+	p := payload{
 		Issuer:       c.Issuer,
 		Audience:     string(c.Audience),
 		Subject:      c.Subject.String(),
@@ -55,7 +64,11 @@ func (c Claims) Payload() ([]byte, error) {
 		MemoryScopes: c.MemoryScopes,
 		Handles:      c.Handles,
 		ModelAlias:   c.ModelAlias,
-	})
+	}
+	if c.Narrowed() {
+		p.Actor = &actor{c.Actor.String()}
+	}
+	return json.Marshal(p)
 }
 
 // parsePayload takes a claims set whose signature was verified.
@@ -86,6 +99,11 @@ func parsePayload(data []byte) (Claims, error) {
 		MemoryScopes: p.MemoryScopes,
 		Handles:      p.Handles,
 		ModelAlias:   p.ModelAlias,
+	}
+	if p.Actor != nil {
+		if c.Actor, err = spiffeid.FromString(p.Actor.Subject); err != nil {
+			return Claims{}, invalid("act", "a SPIFFE ID")
+		}
 	}
 	return c, c.Validate()
 }

@@ -26,8 +26,8 @@ const (
 // own claims and no others, in their bounds and without repeats. The error is
 // for a log; it names a claim and a rule, never a value.
 func (c Claims) Validate() error {
-	if _, ok := identity.InstanceUID(c.Subject); !ok {
-		return invalid("sub", "the SPIFFE ID of a sandbox")
+	if err := c.validateHolder(); err != nil {
+		return err
 	}
 	switch {
 	case c.Issuer == "" || len(c.Issuer) > maxIssuer:
@@ -50,6 +50,27 @@ func (c Claims) Validate() error {
 	return c.ValidateScope()
 }
 
+// validateHolder is the part of Validate that is about who holds the token. What
+// a service may hold is one audience of a run, for a sandbox of its own domain.
+func (c Claims) validateHolder() error {
+	if !c.Narrowed() {
+		if _, ok := identity.InstanceUID(c.Subject); !ok {
+			return invalid("sub", "the SPIFFE ID of a sandbox")
+		}
+		return nil
+	}
+	_, sandbox := identity.InstanceUID(c.Actor)
+	switch {
+	case !sandbox || !c.Actor.MemberOf(c.Subject.TrustDomain()):
+		return invalid("act", "the SPIFFE ID of a sandbox of the same trust domain")
+	case !identity.IsService(c.Subject):
+		return invalid("sub", "the SPIFFE ID of a service where there is an act")
+	case c.Audience != FileBroker:
+		return invalid("act", "only for file-broker")
+	}
+	return nil
+}
+
 // ValidateScope is the part of Validate that is about what the audience may be
 // told: Tools, MemoryScopes, Handles and ModelAlias. The error names a field of
 // the scope and its rule, never a value, and may be shown to the one who asked.
@@ -70,8 +91,8 @@ func (c Claims) ValidateScope() error {
 		return invalid("model_alias", "only for model-proxy")
 	case a == Memory && len(c.MemoryScopes) == 0:
 		return invalid("memory_scopes", "at least one")
-	case a == FileBroker && len(c.Handles) == 0:
-		return invalid("handles", "at least one")
+	case a == FileBroker && c.Narrowed() == (len(c.Handles) > 0):
+		return invalid("handles", "at least one, and none for who acts for a sandbox")
 	case a == ModelProxy && !isName(c.ModelAlias):
 		return invalid("model_alias", nameRule)
 	}

@@ -37,6 +37,12 @@ func InstanceUID(id spiffeid.ID) (string, bool) {
 	return uid, true
 }
 
+// IsService reports whether id is that of a service, of whatever trust domain: /svc/ and exactly one segment.
+func IsService(id spiffeid.ID) bool {
+	name, ok := strings.CutPrefix(id.Path(), servicePath)
+	return ok && ValidInstanceUID(name)
+}
+
 // ValidInstanceUID reports whether uid can name an instance of a sandbox: 1 to 128 bytes of [A-Za-z0-9._-], and
 // neither "." nor "..", which SPIFFE forbids as segments.
 func ValidInstanceUID(uid string) bool {

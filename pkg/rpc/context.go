@@ -19,6 +19,7 @@ type callKey struct{}
 // one goroutine that receives and read by the handler after that.
 type call struct {
 	peer     spiffeid.ID
+	token    string
 	claims   *capability.Claims
 	envelope *fence.Envelope
 	grant    fence.Grant
@@ -48,6 +49,15 @@ func ClaimsFrom(ctx context.Context) (capability.Claims, bool) {
 		return *c.claims, true
 	}
 	return capability.Claims{}, false
+}
+
+// TokenFrom is the capability that came with the request, which was verified: a
+// secret, to exchange for a narrower one and for nothing else.
+func TokenFrom(ctx context.Context) (string, bool) {
+	if c := callFrom(ctx); c != nil && c.claims != nil {
+		return c.token, true
+	}
+	return "", false
 }
 
 // EnvelopeFrom is the envelope of the request, once its first message was

@@ -47,7 +47,7 @@ func (d *door) enter(ctx context.Context, p Policy, state *tls.ConnectionState, 
 	if err != nil {
 		return nil, err
 	}
-	c.claims = &claims
+	c.claims, c.token = &claims, token
 	return c, nil
 }
 

@@ -39,7 +39,7 @@ func TestEveryMessageOfAStreamIsFenced(t *testing.T) {
 	s := rpctest.NewStand(t)
 	p := rpc.Policy{Callers: callers(), Audience: capability.FileBroker, Fence: rpc.RunFence}
 	srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
-		filebrokerv1connect.FileBrokerServiceUploadProcedure: p, filebrokerv1connect.FileBrokerServiceDownloadProcedure: p,
+		filebrokerv1connect.FileBrokerServicePutResultProcedure: p, filebrokerv1connect.FileBrokerServiceUploadProcedure: p, filebrokerv1connect.FileBrokerServiceDownloadProcedure: p,
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure: p, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: p,
 	})
 	got := new(atomic.Int64)
@@ -104,7 +104,7 @@ func TestTheEndOfAStream(t *testing.T) {
 			s := rpctest.NewStand(t)
 			p := rpc.Policy{Callers: callers(), Audience: capability.FileBroker, Fence: rpc.RunFence}
 			srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
-				filebrokerv1connect.FileBrokerServiceUploadProcedure: p, filebrokerv1connect.FileBrokerServiceDownloadProcedure: p,
+				filebrokerv1connect.FileBrokerServicePutResultProcedure: p, filebrokerv1connect.FileBrokerServiceUploadProcedure: p, filebrokerv1connect.FileBrokerServiceDownloadProcedure: p,
 				filebrokerv1connect.FileBrokerServicePutObjectProcedure: p, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: p,
 			})
 			filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), downloads{end: tc.end})

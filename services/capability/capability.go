@@ -4,7 +4,8 @@
 //
 // It has the signing keys and no other authority. Only the control plane may
 // ask, for a run that is committed and that the asking replica drives, or for
-// the lease's lifecycle. What a capability says and how it is verified stands in
+// the lease's lifecycle; ToolBroker may exchange what a worker sent it for a
+// narrower one. What a capability says and how it is verified stands in
 // cofferdam.dev/pkg/capability, which cannot sign.
 package capability
 
@@ -86,14 +87,14 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 		}
 	}()
 	minter, err := mint.New(mint.Config{
-		Issuer: s.access.issuer, TrustDomain: s.access.trustDomain, Records: s.store, Signer: ring,
+		Issuer: s.access.issuer, TrustDomain: s.access.trustDomain, Records: s.store, Signer: ring, Keys: ring,
 		MaxTTL: cfg.MaxTTL, Now: deps.Now, Logger: deps.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.handler, err = rpc.NewHandler(rpc.Config{
-		Minter: minter, JWKS: ring.JWKS(), MintCallers: s.access.mint, JWKSCallers: s.access.jwks,
+		Minter: minter, JWKS: ring.JWKS(), MintCallers: s.access.mint, ExchangeCallers: s.access.exchange, JWKSCallers: s.access.jwks,
 		Guard: fence.NewGuard(s.store, deps.Now), Logger: deps.Logger, Telemetry: deps.Telemetry,
 	})
 	if err != nil {
@@ -107,9 +108,10 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 // each request, from a listener with identity.ServerTLS.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Callers are all who may connect: who may mint, and who may read the keys.
+// Callers are all who may connect: who may mint or exchange, and who may read the
+// keys.
 func (s *Service) Callers() identity.AllowList {
-	return slices.Concat(s.access.mint, s.access.jwks)
+	return slices.Concat(s.access.mint, s.access.exchange, s.access.jwks)
 }
 
 // Close closes the store that New opened.

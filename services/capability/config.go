@@ -12,6 +12,7 @@ import (
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/pkg/storeaddr"
+	"cofferdam.dev/services/capability/internal/mint"
 )
 
 const (
@@ -84,9 +85,9 @@ func (c *Config) Validate() error {
 
 // access is who may do what.
 type access struct {
-	issuer      string
-	trustDomain spiffeid.TrustDomain
-	mint, jwks  identity.AllowList
+	issuer               string
+	trustDomain          spiffeid.TrustDomain
+	mint, exchange, jwks identity.AllowList
 }
 
 // verifiers are the services that verify capabilities.
@@ -99,7 +100,7 @@ func (c *Config) access() (access, error) {
 	if err != nil {
 		return access{}, fmt.Errorf("--trust-domain: %w", err)
 	}
-	a := access{issuer: c.Issuer, trustDomain: td}
+	a := access{issuer: c.Issuer, trustDomain: td, exchange: mint.Exchangers(td)}
 	if a.issuer == "" {
 		a.issuer = identity.Service(td, "capability").String()
 	}

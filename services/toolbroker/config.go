@@ -27,6 +27,10 @@ type Config struct {
 	CapabilityURL string
 	CapabilityID  string
 	Issuer        string
+	// FileBrokerURL and FileBrokerID name the file broker, which keeps results that
+	// are too large for an event; empty keeps none.
+	FileBrokerURL string
+	FileBrokerID  string
 	// AuditFile gets a record of each decision and outcome; empty keeps none.
 	// AuditKeyFile has the key of the digests of subjects in it, and at
 	// AuditRotateBytes a new file is begun.
@@ -45,6 +49,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
+	fs.StringVar(&c.FileBrokerURL, "file-broker-url", "", "`address` of the file broker, where results that are too large for an event are kept as a whole (default none: they are cut)")
+	fs.StringVar(&c.FileBrokerID, "file-broker-id", "", "SPIFFE `ID` of the file broker")
 	fs.StringVar(&c.AuditFile, "audit-file", "", "JSON-lines `file` of the decisions and outcomes, of this process alone; without it they are only logged (default none)")
 	fs.StringVar(&c.AuditKeyFile, "audit-key-file", "", "`file` of at least 32 bytes: the key of the digests of subjects in the audit")
 	fs.Int64Var(&c.AuditRotateBytes, "audit-rotate-bytes", audit.DefaultMaxBytes, "size in `bytes` at which a new audit file is begun; the old one is kept")
@@ -69,7 +75,16 @@ func (c *Config) Validate() error {
 	if _, err := c.capability(); err != nil {
 		errs = append(errs, fmt.Errorf("--capability-url and --capability-id: %w", err))
 	}
+	if c.FileBrokerURL != "" || c.FileBrokerID != "" {
+		if _, err := c.fileBroker(); err != nil {
+			errs = append(errs, fmt.Errorf("--file-broker-url and --file-broker-id: %w", err))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+func (c *Config) fileBroker() (rpc.Endpoint, error) {
+	return rpc.ParseEndpoint(c.FileBrokerURL, c.FileBrokerID)
 }
 
 func (c *Config) capability() (rpc.Endpoint, error) {

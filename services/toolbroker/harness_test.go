@@ -58,8 +58,8 @@ func open(t *testing.T, s *rpctest.Stand, further ...catalogue.Server) *opened {
 	return openWith(t, s, func(c *catalogue.Config) { c.Servers = append(c.Servers, further...) })
 }
 
-// openWith is open with a changed catalogue.
-func openWith(t *testing.T, s *rpctest.Stand, change func(*catalogue.Config)) *opened {
+// openWith is open with a changed catalogue, and a changed configuration.
+func openWith(t *testing.T, s *rpctest.Stand, change func(*catalogue.Config), configure ...func(*Config)) *opened {
 	t.Helper()
 	dir := t.TempDir()
 	o := &opened{stand: s, grants: newGrants(t), effects: filepath.Join(dir, "effects"), log: &logged{}}
@@ -82,10 +82,14 @@ func openWith(t *testing.T, s *rpctest.Stand, change func(*catalogue.Config)) *o
 		Logger:    slog.New(slog.NewJSONHandler(o.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Telemetry: s.Telemetry, TrustDomain: s.Domain.TrustDomain(), Source: s.Source(t, rpctest.ServiceID("toolbroker")),
 	}
-	o.service, err = New(t.Context(), &Config{
+	cfg := &Config{
 		OpenFGA: o.grants.config(), Catalogue: filepath.Join(dir, "catalogue.json"), Issuer: s.Minter.Issuer(),
 		AuditFile: o.audit, AuditKeyFile: filepath.Join(dir, "key"), AuditRotateBytes: audit.DefaultMaxBytes,
-	}, rt, Deps{Backend: s.Backend, Keys: s.Minter.Keys(), backOff: 10 * time.Millisecond})
+	}
+	for _, f := range configure {
+		f(cfg)
+	}
+	o.service, err = New(t.Context(), cfg, rt, Deps{Backend: s.Backend, Keys: s.Minter.Keys(), backOff: 10 * time.Millisecond})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, o.service.Close())

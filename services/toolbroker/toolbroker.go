@@ -10,15 +10,19 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect/v2"
+
 	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
+	pkgrpc "cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/call"
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
+	"cofferdam.dev/services/toolbroker/internal/results"
 	"cofferdam.dev/services/toolbroker/internal/rpc"
 )
 
@@ -86,6 +90,9 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	if err := s.openAudit(ctx, cfg, &calls); err != nil {
 		return err
 	}
+	if err := s.openResults(cfg, &calls); err != nil {
+		return err
+	}
 	s.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.rt.TrustDomain,
 		Logger:      s.rt.Logger,
@@ -119,6 +126,28 @@ func (s *Service) openAudit(ctx context.Context, cfg *Config, calls *call.Config
 	s.closers = append(s.closers, file.Close)
 	s.rt.AddCheck("audit", file.Check)
 	calls.Audit = file
+	return nil
+}
+
+// openResults connects to the file broker, and to the capability service for what
+// may be done there.
+func (s *Service) openResults(cfg *Config, calls *call.Config) error {
+	if cfg.FileBrokerURL == "" {
+		return nil
+	}
+	var clients [2]*connect.Client
+	for i, endpoint := range []func() (pkgrpc.Endpoint, error){cfg.capability, cfg.fileBroker} {
+		ep, err := endpoint()
+		if err != nil {
+			return err
+		}
+		hc := ep.HTTPClient(s.rt.Source)
+		s.closers = append(s.closers, func() error { hc.CloseIdleConnections(); return nil })
+		if clients[i], err = pkgrpc.NewClient(hc, ep.BaseURL(), s.rt.Telemetry); err != nil {
+			return err
+		}
+	}
+	calls.Results = results.New(clients[0], clients[1])
 	return nil
 }
 

@@ -34,7 +34,11 @@ func (m *Minter) Broken(right capability.Claims) []Broken {
 	if right.Audience == other {
 		other = capability.ThreadState
 	}
-	otherClaims := Claims(other, right.Subject)
+	holder := right.Subject
+	if right.Narrowed() {
+		holder = right.Actor // no other audience has narrowed ones
+	}
+	otherClaims := Claims(other, holder)
 	otherClaims.BindingID, otherClaims.Epoch, otherClaims.Generation = right.BindingID, right.Epoch, right.Generation
 	if right.RunID != "" {
 		otherClaims.RunID = right.RunID

@@ -142,6 +142,9 @@ func payload(c capability.Claims) map[string]any {
 	if c.RunID != "" {
 		p["run_id"] = c.RunID
 	}
+	if !c.Actor.IsZero() {
+		p["act"] = map[string]any{"sub": c.Actor.String()}
+	}
 	for name, list := range map[string][]string{"tools": c.Tools, "approve_tools": c.ApproveTools, "memory_scopes": c.MemoryScopes, "handles": c.Handles} {
 		if len(list) > 0 {
 			p[name] = list

@@ -67,6 +67,9 @@ func (i *identities) address(name string) string { return "unix://" + i.sockets[
 // capabilities.
 func (i *identities) capabilityID() string { return identity.Service(i.td, capability).String() }
 
+// fileBrokerID is the SPIFFE ID of the file broker.
+func (i *identities) fileBrokerID() string { return identity.Service(i.td, fileBroker).String() }
+
 // serveRegistrar serves the registrar until ctx ends.
 func (s *Stack) serveRegistrar(ctx context.Context, i *identities, l listener) error {
 	inner, err := net.FileListener(l.file)

@@ -155,7 +155,8 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 		fileBroker: s.servicePart(fileBroker, append(append(s.verifier(), s.keeper("--handle-store", s.dir.Handles())...),
 			"--blob-url", "file://"+s.dir.Files())...),
 		toolBroker: s.servicePart(toolBroker, append(append(s.verifier(), s.authorizer(fga)...),
-			"--catalogue", s.dir.Config("catalogue"))...),
+			"--catalogue", s.dir.Config("catalogue"),
+			"--file-broker-url", s.address(fileBroker), "--file-broker-id", s.ids.fileBrokerID())...),
 		controlPlane: s.controlPlanePart(fga),
 	}
 	out := make([]part, 0, len(all))

@@ -63,6 +63,8 @@ type Config struct {
 	TrustDomain spiffeid.TrustDomain
 	Records     Records
 	Signer      Signer
+	// Keys verify what Signer signed, and what was signed before it.
+	Keys capability.Keys
 	// MaxTTL bounds how long a capability lives, also where its run may go on
 	// for longer.
 	MaxTTL time.Duration
@@ -72,7 +74,8 @@ type Config struct {
 
 // Minter mints capabilities. It is safe for concurrent use and keeps no state.
 type Minter struct {
-	cfg Config
+	cfg      Config
+	verifier *capability.Verifier
 }
 
 // New makes a Minter.
@@ -80,7 +83,11 @@ func New(cfg Config) (*Minter, error) {
 	if cfg.Issuer == "" || cfg.TrustDomain.IsZero() || cfg.Records == nil || cfg.Signer == nil || cfg.MaxTTL <= 0 || cfg.Now == nil || cfg.Logger == nil {
 		return nil, errors.New("mint: incomplete configuration")
 	}
-	return &Minter{cfg: cfg}, nil
+	verifier, err := capability.NewVerifier(capability.Config{Issuer: cfg.Issuer, Keys: cfg.Keys, Now: cfg.Now})
+	if err != nil {
+		return nil, err
+	}
+	return &Minter{cfg: cfg, verifier: verifier}, nil
 }
 
 // Mint signs one capability for each scope, in their order; all or none. They
@@ -195,6 +202,7 @@ func (m *Minter) audit(ctx context.Context, c capability.Claims) {
 		slog.String("audience", string(c.Audience)),
 		slog.String("kid", m.cfg.Signer.SignerID()),
 		slog.String("subject_digest", digest(c.Subject.String())),
+		slog.String("act_digest", digest(c.Actor.String())),
 		slog.String("binding_digest", digest(c.BindingID)),
 		slog.Uint64("epoch", uint64(c.Epoch)),
 		slog.Uint64("lease_generation", uint64(c.Generation)),

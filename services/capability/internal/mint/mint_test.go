@@ -108,7 +108,7 @@ func newWorld(t *testing.T, change func(*binding.Record)) *world {
 	w.writer = binding.NewWriter(backend, clock)
 	w.guard = fence.NewGuard(w.writer, clock)
 	w.minter, err = mint.New(mint.Config{
-		Issuer: issuer, TrustDomain: td, Records: w.store, Signer: w.signer, MaxTTL: time.Hour, Now: clock,
+		Issuer: issuer, TrustDomain: td, Records: w.store, Signer: w.signer, Keys: ring, MaxTTL: time.Hour, Now: clock,
 		Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

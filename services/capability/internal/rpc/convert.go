@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
@@ -32,12 +31,7 @@ func requestFromProto(msg *capabilityv1.MintRequest) (mint.Request, error) {
 func responseToProto(tokens []mint.Token) *capabilityv1.MintResponse {
 	res := &capabilityv1.MintResponse{Tokens: make([]*capabilityv1.Token, len(tokens))}
 	for i, t := range tokens {
-		res.Tokens[i] = &capabilityv1.Token{
-			Audience:  string(t.Audience),
-			Token:     t.Reveal(),
-			Jti:       t.ID,
-			ExpiresAt: timestamppb.New(t.ExpiresAt),
-		}
+		res.Tokens[i] = tokenToProto(t)
 	}
 	return res
 }

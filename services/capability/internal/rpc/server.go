@@ -18,16 +18,20 @@ import (
 // maxRequestBytes is enough for six scopes with full lists.
 const maxRequestBytes = 256 << 10
 
+// maxExchangeBytes is enough for an envelope and one capability.
+const maxExchangeBytes = 16 << 10
+
 // Config is what the handler needs.
 type Config struct {
 	Minter *mint.Minter
 	// JWKS is the JWK set of the public keys.
 	JWKS []byte
-	// MintCallers may mint: the control plane. JWKSCallers may read the keys.
-	MintCallers, JWKSCallers identity.AllowList
-	Guard                    *fence.Guard
-	Logger                   *slog.Logger
-	Telemetry                *telemetry.Telemetry
+	// MintCallers may mint: the control plane. ExchangeCallers may exchange a
+	// worker's capability. JWKSCallers may read the keys.
+	MintCallers, ExchangeCallers, JWKSCallers identity.AllowList
+	Guard                                     *fence.Guard
+	Logger                                    *slog.Logger
+	Telemetry                                 *telemetry.Telemetry
 }
 
 // NewHandler serves everything.
@@ -39,6 +43,11 @@ func NewHandler(cfg Config) (http.Handler, error) {
 				Callers:  cfg.MintCallers,
 				Fence:    rpc.AnyFence,
 				MaxBytes: maxRequestBytes,
+			},
+			capabilityv1connect.CapabilityServiceExchangeProcedure: {
+				Callers:  cfg.ExchangeCallers,
+				Fence:    rpc.RunFence,
+				MaxBytes: maxExchangeBytes,
 			},
 		})
 	capabilityv1connect.RegisterCapabilityServiceHandler(s.Connect(), &handler{minter: cfg.Minter})

@@ -3,6 +3,7 @@
 package signingkey
 
 import (
+	"context"
 	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -58,6 +59,7 @@ type Ring struct {
 	keys   []Key
 	signer jose.Signer
 	public []byte
+	parsed capability.KeySet
 }
 
 // NewRing takes 1 to [capability.MaxKeys] keys with different kids.
@@ -87,7 +89,7 @@ func NewRing(keys ...Key) (*Ring, error) {
 	if parsed.Len() != len(keys) {
 		return nil, errors.New("signing keys: receivers would not take every key; a kid is 1 to 128 of [A-Za-z0-9._:-]")
 	}
-	return &Ring{keys: keys, signer: signer, public: public}, nil
+	return &Ring{keys: keys, signer: signer, public: public, parsed: parsed}, nil
 }
 
 // Sign makes a capability of a payload, as a compact JWS.
@@ -97,6 +99,11 @@ func (r *Ring) Sign(payload []byte) (string, error) {
 		return "", fmt.Errorf("signing keys: %w", err)
 	}
 	return signed.CompactSerialize()
+}
+
+// Key implements capability.Keys: the public half of one of the keys.
+func (r *Ring) Key(ctx context.Context, kid string) (ed25519.PublicKey, error) {
+	return r.parsed.Key(ctx, kid)
 }
 
 // SignerID is the kid of the key that signs.

@@ -2,6 +2,7 @@ package capabilityclient_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"reflect"
 	"testing"
@@ -30,6 +31,11 @@ func (f fake) Mint(ctx context.Context, r *capabilityv1.MintRequest) (*capabilit
 	return f(ctx, r)
 }
 
+// Exchange is not for the control plane.
+func (fake) Exchange(context.Context, *capabilityv1.ExchangeRequest) (*capabilityv1.ExchangeResponse, error) {
+	return nil, errors.New("not asked for here")
+}
+
 // open serves f as a service and gives the client that expects the capability
 // service there.
 func open(t *testing.T, as string, f fake) (*rpctest.Stand, *capabilityclient.Client) {
@@ -37,7 +43,7 @@ func open(t *testing.T, as string, f fake) (*rpctest.Stand, *capabilityclient.Cl
 	s := rpctest.NewStand(t)
 	allow := identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))}
 	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
-		capabilityv1connect.CapabilityServiceMintProcedure: {Callers: allow, Fence: rpc.AnyFence},
+		capabilityv1connect.CapabilityServiceMintProcedure: {Callers: allow, Fence: rpc.AnyFence}, capabilityv1connect.CapabilityServiceExchangeProcedure: {},
 	})
 	capabilityv1connect.RegisterCapabilityServiceHandler(server.Connect(), f)
 	h, err := server.Handler()

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a file broker that keeps one file.
 type fake struct {
+	filebrokerv1connect.FileBrokerServiceHandler // what the control plane does not call
+
 	refuse error
 	// early makes it refuse before it has read anything.
 	early bool
@@ -97,7 +99,7 @@ func open(t *testing.T, as string, f *fake) (*rpctest.Stand, *filebrokerclient.C
 	policy := rpc.Policy{Callers: allow, Fence: rpc.RunFence}
 	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure: policy, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: policy,
-		filebrokerv1connect.FileBrokerServiceDownloadProcedure: {}, filebrokerv1connect.FileBrokerServiceUploadProcedure: {},
+		filebrokerv1connect.FileBrokerServicePutResultProcedure: {}, filebrokerv1connect.FileBrokerServiceDownloadProcedure: {}, filebrokerv1connect.FileBrokerServiceUploadProcedure: {},
 	})
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(server.Connect(), f)
 	h, err := server.Handler()

@@ -12,7 +12,8 @@ import (
 	"cofferdam.dev/services/filebroker/internal/digest"
 )
 
-// Put stores a file that came with the run of the grant, for the control plane.
+// Put stores a file that came with the run of the grant, for the control plane,
+// or what a tool answered in it, for ToolBroker.
 // The same idempotency key with the same file gives the same object.
 //
 // Faults: stale_lease with nothing visible; invalid_request where size or digest

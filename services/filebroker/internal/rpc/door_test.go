@@ -45,6 +45,17 @@ func doors() map[string]rpctest.Door {
 		return err
 	}
 
+	putResult := own
+	putResult.Procedure = filebrokerv1connect.FileBrokerServicePutResultProcedure
+	putResult.Caller = rpctest.ServiceID("toolbroker")
+	putResult.Others = []spiffeid.ID{rpctest.SandboxID(), rpctest.ServiceID("controlplane")}
+	putResult.Audience, putResult.Streaming = capability.FileBroker, true
+	putResult.Scope = func(c *capability.Claims) { c.Actor = rpctest.SandboxID() }
+	putResult.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := putAnswer(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), e, info("content"), "content")
+		return err
+	}
+
 	var handle string
 	sandbox := rpctest.Door{
 		Others: []spiffeid.ID{rpctest.ServiceID("controlplane")}, Audience: capability.FileBroker, Fence: pkgrpc.RunFence, Streaming: true,
@@ -79,7 +90,7 @@ func doors() map[string]rpctest.Door {
 		}
 		return err
 	}
-	return map[string]rpctest.Door{"put": putObject, "issue": issueHandle, "upload": uploadFile, "download": downloadFile}
+	return map[string]rpctest.Door{"put": putObject, "result": putResult, "issue": issueHandle, "upload": uploadFile, "download": downloadFile}
 }
 
 func TestDoor(t *testing.T) {
@@ -90,7 +101,7 @@ func TestDoor(t *testing.T) {
 
 // TestLeaseReplacedBetweenAdmissionAndWrite is the fence test of this service.
 func TestLeaseReplacedBetweenAdmissionAndWrite(t *testing.T) {
-	for _, name := range []string{"put", "issue", "upload"} {
+	for _, name := range []string{"put", "result", "issue", "upload"} {
 		doors()[name].Race(t)
 	}
 }

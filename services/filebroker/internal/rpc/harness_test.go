@@ -269,6 +269,24 @@ func put(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, e f
 	return stream.CloseAndReceive()
 }
 
+// putAnswer sends content as what a tool answered, in parts.
+func putAnswer(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, e fence.Envelope, i *filebrokerv1.ObjectInfo, content string) (*filebrokerv1.PutResultResponse, error) {
+	stream, err := c.PutResult(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for n, chunk := range split(content) {
+		m := &filebrokerv1.PutResultRequest{Envelope: e.Proto(), Chunk: chunk}
+		if n == 0 {
+			m.Info = i
+		}
+		if stream.Send(m) != nil {
+			break // the answer says why
+		}
+	}
+	return stream.CloseAndReceive()
+}
+
 // upload sends content through an upload handle.
 func upload(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, e fence.Envelope, handle string, i *filebrokerv1.ObjectInfo, content string) (*filebrokerv1.UploadResponse, error) {
 	stream, err := c.Upload(ctx)

@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"slices"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"cofferdam.dev/pkg/blob"
@@ -13,10 +15,10 @@ import (
 // wireOverhead is what a message may have besides its chunk.
 const wireOverhead = 64 << 10
 
-// Callers may open a connection: the control plane and sandboxes, and nobody
-// else.
+// Callers may open a connection: the control plane, sandboxes and ToolBroker, and
+// nobody else.
 func Callers(td spiffeid.TrustDomain) identity.AllowList {
-	return append(controlPlane(td), sandboxes(td)...)
+	return slices.Concat(controlPlane(td), sandboxes(td), toolBroker(td))
 }
 
 func controlPlane(td spiffeid.TrustDomain) identity.AllowList {
@@ -27,13 +29,19 @@ func sandboxes(td spiffeid.TrustDomain) identity.AllowList {
 	return identity.AllowList{identity.AnySandbox(td)}
 }
 
+func toolBroker(td spiffeid.TrustDomain) identity.AllowList {
+	return identity.AllowList{identity.Exactly(identity.Service(td, "toolbroker"))}
+}
+
 // Policies of every procedure. The control plane stores and issues as itself; a
-// sandbox moves files with a capability that lists its handles. Neither may do
-// what the other does.
+// sandbox moves files with a capability that lists its handles; ToolBroker stores
+// a result for a sandbox, with a capability that it got in exchange for the
+// sandbox's. None may do what another does.
 func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
 	const part = blob.MaxChunkBytes + wireOverhead
 	return map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure:   {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: part},
+		filebrokerv1connect.FileBrokerServicePutResultProcedure:   {Callers: toolBroker(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: part},
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: wireOverhead},
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:    {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: wireOverhead},
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:      {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: part},

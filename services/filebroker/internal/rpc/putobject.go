@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 
+	"cofferdam.dev/pkg/blob"
 	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
 	"cofferdam.dev/pkg/rpc"
@@ -14,17 +15,22 @@ func (f *fileBroker) PutObject(ctx context.Context, stream filebrokerv1connect.F
 	if err != nil {
 		return nil, firstError(err)
 	}
-	g, err := rpc.GrantFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
-	info, err := infoFrom(first.GetInfo())
-	if err != nil {
-		return nil, err
-	}
-	id, err := f.domain.Put(ctx, g, info, parts(first, stream.Receive))
+	id, err := f.put(ctx, first.GetInfo(), parts(first, stream.Receive))
 	if err != nil {
 		return nil, err
 	}
 	return &filebrokerv1.PutObjectResponse{ObjectId: id}, nil
+}
+
+// put stores an object for the run of the request.
+func (f *fileBroker) put(ctx context.Context, i *filebrokerv1.ObjectInfo, content blob.Parts) (objectID string, err error) {
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return "", err
+	}
+	info, err := infoFrom(i)
+	if err != nil {
+		return "", err
+	}
+	return f.domain.Put(ctx, g, info, content)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"cofferdam.dev/pkg/authz"
 	"cofferdam.dev/pkg/binding"
@@ -14,6 +15,9 @@ import (
 	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/project"
 )
+
+// keepBound is how long keeping a large result may take.
+const keepBound = 10 * time.Second
 
 // kind of this effect in the ledger.
 const kind = "tool"
@@ -24,7 +28,9 @@ type Config struct {
 	Records    Records
 	Effects    Effects
 	Authorizer Authorizer
-	Logger     *slog.Logger
+	// Results keeps results that are too large for an event; nil keeps none.
+	Results Results
+	Logger  *slog.Logger
 	// Audit keeps decisions and outcomes; nil keeps none, and then the log has the
 	// only line of them.
 	Audit audit.Log
@@ -52,6 +58,9 @@ type Request struct {
 	ToolCallID string
 	// Arguments are JSON text.
 	Arguments []byte
+	// Token gives the capability that the worker came with. It is a function
+	// because fmt prints fields without asking.
+	Token func() string
 }
 
 // Answer is the tool's answer.
@@ -60,6 +69,8 @@ type Answer struct {
 
 	// Replayed says that it was recorded by an earlier call with the same key.
 	Replayed bool
+	// Ref leads to the whole of a result that was cut, if it could be kept.
+	Ref string
 }
 
 // Call calls a tool, at most once for the key of the grant in its run.
@@ -104,16 +115,16 @@ func (s *Service) call(ctx context.Context, req Request, t *trail) (Answer, erro
 	}
 	out, err := s.cfg.Effects.Do(ctx, req.Grant, binding.Effect{
 		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: args.digest,
-		Repeatable: tool.Repeatable(), Limit: tool.Timeout(), NeedsGrant: tool.NeedsApproval() || slices.Contains(req.Approve, req.ToolID),
-	}, t.watch(func(ctx context.Context) ([]byte, error) { return act(ctx, tool, args) }))
+		Repeatable: tool.Repeatable(), Limit: tool.Timeout() + keepBound, NeedsGrant: tool.NeedsApproval() || slices.Contains(req.Approve, req.ToolID),
+	}, t.watch(func(ctx context.Context) ([]byte, error) { return s.act(ctx, req, tool, args) }))
 	if err != nil {
 		return Answer{}, err
 	}
-	result, err := decodeOutcome(out.Body)
+	result, ref, err := decodeOutcome(out.Body)
 	if err != nil {
 		return Answer{}, fault.Wrap(err, fault.Internal, op)
 	}
-	return Answer{result, out.Replayed}, nil
+	return Answer{result, out.Replayed, ref}, nil
 }
 
 // record reads the committed record, from which subject and agent are taken.
@@ -150,12 +161,24 @@ func (s *Service) authorize(ctx context.Context, req Request, r binding.Record) 
 	return refused
 }
 
-// act makes the call. The row in the ledger is the permission for it.
+// act makes the call, and keeps what of its result is too large. The row in the
+// ledger is the permission for it.
+func (s *Service) act(ctx context.Context, req Request, tool Tool, args arguments) ([]byte, error) {
+	result, err := invoke(ctx, tool, args)
+	if err != nil {
+		return nil, err
+	}
+	return encodeOutcome(result, s.keep(ctx, req, result))
+}
+
+// invoke makes the call itself.
 //
 // That a tool cannot be called is found out here and not before: a broker that
 // was restarted may be asked again for a call that it has made already, before
 // the tool's server is back, and then the ledger has the answer.
-func act(ctx context.Context, tool Tool, args arguments) ([]byte, error) {
+func invoke(ctx context.Context, tool Tool, args arguments) (project.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, tool.Timeout())
+	defer cancel()
 	by, _ := binding.BeginBy(ctx)
 	result, err := project.Result{}, fmt.Errorf("%w: %w", ErrNotSent, ErrUndefined)
 	if !args.unchecked {
@@ -163,13 +186,30 @@ func act(ctx context.Context, tool Tool, args arguments) ([]byte, error) {
 	}
 	switch {
 	case errors.Is(err, ErrNotSent) && ctx.Err() != nil:
-		return nil, &binding.NotBegun{Err: ctx.Err()}
+		return project.Result{}, &binding.NotBegun{Err: ctx.Err()}
 	case errors.Is(err, ErrNotSent) && errors.Is(err, ErrBusy):
-		return nil, &binding.NotBegun{Err: fault.Wrap(err, fault.RateLimited, "toolbroker.act", fault.SideEffects("none"))}
+		return project.Result{}, &binding.NotBegun{Err: fault.Wrap(err, fault.RateLimited, "toolbroker.act", fault.SideEffects("none"))}
 	case errors.Is(err, ErrNotSent):
-		return nil, &binding.NotBegun{Err: fault.Wrap(err, fault.ToolUnavailable, "toolbroker.act", fault.SideEffects("none"))}
-	case err != nil:
-		return nil, err
+		return project.Result{}, &binding.NotBegun{Err: fault.Wrap(err, fault.ToolUnavailable, "toolbroker.act", fault.SideEffects("none"))}
+	default:
+		return result, err
 	}
-	return encodeOutcome(result)
+}
+
+// keep stores the whole of a result that was cut. The tool has answered, so that
+// nothing that goes wrong here is an error of the call: what was cut stays cut.
+// It goes on when the worker is away, which may ask again for the outcome.
+func (s *Service) keep(ctx context.Context, req Request, result project.Result) (ref string) {
+	if result.Whole == nil || s.cfg.Results == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepBound)
+	defer cancel()
+	ref, err := s.cfg.Results.Put(ctx, req.Grant.Envelope(), req.Token(), result.Whole)
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "a result that was cut could not be kept as a whole",
+			"tool_id", req.ToolID, "tool_call_id", req.ToolCallID, "bytes", len(result.Whole), "code", string(fault.CodeOf(err)))
+		return ""
+	}
+	return ref
 }

@@ -65,6 +65,13 @@ type Records interface {
 	Load(ctx context.Context, bindingID string) (binding.Record, error)
 }
 
+// Results keeps what is too large for an event.
+type Results interface {
+	// Put stores the content for the run of the envelope, once for its key and the
+	// content, with the capability that the worker came with. ref leads to it.
+	Put(ctx context.Context, env fence.Envelope, token string, content []byte) (ref string, err error)
+}
+
 // Effects is write 4, see binding.Effects.
 type Effects interface {
 	Do(ctx context.Context, g fence.Grant, eff binding.Effect, act func(context.Context) ([]byte, error)) (binding.Outcome, error)

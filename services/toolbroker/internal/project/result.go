@@ -29,6 +29,11 @@ type Result struct {
 	IsError bool
 	// Truncated says that something was left out for its size.
 	Truncated bool
+	// Whole is the result that was cut, with nothing left out for its size: one
+	// JSON object, without the credential and without characters that may not
+	// stand in an event. It is nil where nothing was cut, and where the whole is
+	// over MaxWholeBytes.
+	Whole []byte
 }
 
 // Answer projects the result of a tools/call as it came over the wire. It never
@@ -49,7 +54,11 @@ func AnswerWithin(raw []byte, r Redactor, most int) Result {
 	}
 	b.contents(fields["content"])
 	b.structured(fields["structuredContent"])
-	return b.result()
+	out := b.result()
+	if out.Truncated {
+		out.Whole = whole(fields, r, MaxWholeBytes)
+	}
+	return out
 }
 
 // RPCError projects a JSON-RPC error that a server answered: the tool did not do

@@ -20,11 +20,13 @@ func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest
 	if !ok {
 		return nil, fault.Wrap(errors.New("no capability behind the door"), fault.Internal, "rpc.CallTool")
 	}
+	token, _ := rpc.TokenFrom(ctx) // there, where there are claims
 	a, err := b.caller.Call(ctx, call.Request{
 		Grant: grant, Allowed: claims.Tools, Approve: claims.ApproveTools, ToolID: req.GetToolId(), ToolCallID: req.GetToolCallId(), Arguments: req.GetArguments(),
+		Token: func() string { return token },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &toolbrokerv1.CallToolResponse{Result: a.JSON, IsError: a.IsError, Truncated: a.Truncated, Replayed: a.Replayed}, nil
+	return &toolbrokerv1.CallToolResponse{Result: a.JSON, IsError: a.IsError, Truncated: a.Truncated, Replayed: a.Replayed, ResultRef: a.Ref}, nil
 }

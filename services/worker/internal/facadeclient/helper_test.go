@@ -87,6 +87,7 @@ func newBrokers(t *testing.T) *brokers {
 		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
+		filebrokerv1connect.FileBrokerServicePutResultProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:          policy(capability.FileBroker),
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
 		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
@@ -177,7 +178,7 @@ func (b *brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 	if err != nil {
 		return nil, err
 	}
-	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: true, Replayed: out.Replayed}, nil
+	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: true, Replayed: out.Replayed, ResultRef: "obj-1"}, nil
 }
 
 func (b *brokers) LoadHead(ctx context.Context, _ *threadstatev1.LoadHeadRequest) (*threadstatev1.LoadHeadResponse, error) {

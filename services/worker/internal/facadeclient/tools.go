@@ -36,7 +36,7 @@ func (t toolCaller) Call(ctx context.Context, c harness.ToolCall) (harness.ToolR
 	})
 	switch {
 	case out.err == nil:
-		return harness.ToolResult{Result: res.GetResult(), IsError: res.GetIsError()}, nil
+		return harness.ToolResult{Result: res.GetResult(), IsError: res.GetIsError(), Ref: res.GetResultRef()}, nil
 	case out.mayHaveActed(ctx):
 		return harness.ToolResult{}, fault.Wrap(out.err, fault.ToolOutcomeUnknown, "facadeclient.Call")
 	default:

@@ -17,7 +17,7 @@ func TestCall(t *testing.T) {
 	c := newClient(t)
 	res, err := c.Tools.Call(t.Context(), call)
 	must(t, err)
-	if string(res.Result) != `{"content":[]}` || !res.IsError {
+	if string(res.Result) != `{"content":[]}` || !res.IsError || res.Ref != "obj-1" {
 		t.Errorf("got %+v", res)
 	}
 	if len(c.acted) != 1 || c.acted[0] != `call-1 fs.read {"path":"a"}` {

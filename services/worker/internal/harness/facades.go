@@ -41,6 +41,9 @@ type ToolResult struct {
 	Result json.RawMessage
 	// IsError tells that the tool itself said that it failed.
 	IsError bool
+	// Ref is the file with the whole of a result that was cut; empty where there is
+	// none. It is what a tool.finished names as its result_ref.
+	Ref string
 }
 
 // ToolCaller calls tools through the ToolBroker.

@@ -92,7 +92,7 @@ func (r *Run) call(c Call) (harness.ToolResult, error) {
 		return r.failed(id, fault.From(err, op))
 	}
 	value, _ := event.ProjectJSON(res.Result, event.MaxResultBytes)
-	return res, r.emit(event.ToolFinished{ToolCallID: id, Result: value})
+	return res, r.emit(event.ToolFinished{ToolCallID: id, Result: value, ResultRef: res.Ref})
 }
 
 func (r *Run) count(n int) {

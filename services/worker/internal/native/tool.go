@@ -73,7 +73,7 @@ func object(v any) (produced, error) {
 // answered is what a broker's tool gave.
 func answered(r harness.ToolResult) produced {
 	value, _ := event.ProjectJSON(r.Result, event.MaxResultBytes)
-	return produced{text: textOf(r), failed: r.IsError, value: value}
+	return produced{text: textOf(r), failed: r.IsError, value: value, ref: r.Ref}
 }
 
 // textOf is what a model reads of a result: the text of an MCP result's

@@ -280,13 +280,13 @@ func TestToolErrorsThatEndTheRun(t *testing.T) {
 func TestToolSaysThatItFailed(t *testing.T) {
 	s := newStand(t)
 	s.tools.answer = func(context.Context, harness.ToolCall) (harness.ToolResult, error) {
-		return harness.ToolResult{Result: json.RawMessage(`{"content":[{"type":"text","text":"no such file"}],"isError":true}`), IsError: true}, nil
+		return harness.ToolResult{Result: json.RawMessage(`{"content":[{"type":"text","text":"no such file"}],"isError":true}`), IsError: true, Ref: "obj-1"}, nil
 	}
 	s.model.play(callsTool("fs_list", "{}"), answer1("sorry"))
 	got := s.run(t, "run-1", "hi")
 	got.wantFinished(t, "stop")
 	last := s.model.last(t)
-	if len(of[event.ToolFinished](got)) != 1 || last[len(last)-1].Content != "Error: no such file" {
+	if f := of[event.ToolFinished](got); len(f) != 1 || f[0].ResultRef != "obj-1" || last[len(last)-1].Content != "Error: no such file" {
 		t.Errorf("events: %s; the model reads %q", got.types(), last[len(last)-1].Content)
 	}
 }

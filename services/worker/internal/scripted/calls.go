@@ -51,7 +51,7 @@ func (a actor) call(ctx context.Context, c harness.ToolCall) (string, error) {
 		})
 	}
 	value, _ := event.ProjectJSON(res.Result, event.MaxResultBytes)
-	return string(value), a.draft(ctx, event.ToolFinished{ToolCallID: c.CallID, Result: value})
+	return string(value), a.draft(ctx, event.ToolFinished{ToolCallID: c.CallID, Result: value, ResultRef: res.Ref})
 }
 
 // approveStep starts calls and asks a person about them. What comes after it is

@@ -123,7 +123,7 @@ func (t *turn) callTool(ctx context.Context, m *toolCallMessage) error {
 			return t.toolError(ctx, m, err)
 		}
 		value, _ := event.ProjectJSON(res.Result, event.MaxResultBytes)
-		finished := event.ToolFinished{ToolCallID: m.ToolCallID, Result: value}
+		finished := event.ToolFinished{ToolCallID: m.ToolCallID, Result: value, ResultRef: res.Ref}
 		if err := t.emit.Emit(ctx, event.Draft{Namespace: m.Namespace, Data: finished}); err != nil {
 			return nil, err
 		}

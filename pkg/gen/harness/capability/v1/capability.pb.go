@@ -305,6 +305,117 @@ func (x *Token) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// ExchangeRequest presents a worker's capability. The caller is the service that
+// the worker sent it to, known by its own TLS identity.
+type ExchangeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The envelope of the run that the capability names.
+	Envelope *v1.Envelope `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	// Compact JWS. A secret: hold it in memory only.
+	SubjectToken string `protobuf:"bytes,2,opt,name=subject_token,json=subjectToken,proto3" json:"subject_token,omitempty"`
+	// Audience of the capability that is asked for.
+	Audience      string `protobuf:"bytes,3,opt,name=audience,proto3" json:"audience,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExchangeRequest) Reset() {
+	*x = ExchangeRequest{}
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExchangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExchangeRequest) ProtoMessage() {}
+
+func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
+func (*ExchangeRequest) Descriptor() ([]byte, []int) {
+	return file_harness_capability_v1_capability_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ExchangeRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetSubjectToken() string {
+	if x != nil {
+		return x.SubjectToken
+	}
+	return ""
+}
+
+func (x *ExchangeRequest) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+// ExchangeResponse has the narrower capability: sub is the caller, act the
+// sandbox, and everything about the run is as in the one that was presented.
+type ExchangeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExchangeResponse) Reset() {
+	*x = ExchangeResponse{}
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExchangeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExchangeResponse) ProtoMessage() {}
+
+func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
+func (*ExchangeResponse) Descriptor() ([]byte, []int) {
+	return file_harness_capability_v1_capability_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExchangeResponse) GetToken() *Token {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
 var File_harness_capability_v1_capability_proto protoreflect.FileDescriptor
 
 const file_harness_capability_v1_capability_proto_rawDesc = "" +
@@ -332,9 +443,17 @@ const file_harness_capability_v1_capability_proto_rawDesc = "" +
 	"\x05token\x18\x02 \x01(\tB\x03\x80\x01\x01R\x05token\x12\x10\n" +
 	"\x03jti\x18\x03 \x01(\tR\x03jti\x129\n" +
 	"\n" +
-	"expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt2d\n" +
+	"expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xad\x01\n" +
+	"\x0fExchangeRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x122\n" +
+	"\rsubject_token\x18\x02 \x01(\tB\r\xbaH\ar\x05\x10\x01\x18\x80@\x80\x01\x01R\fsubjectToken\x12&\n" +
+	"\baudience\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\baudience\"F\n" +
+	"\x10ExchangeResponse\x122\n" +
+	"\x05token\x18\x01 \x01(\v2\x1c.harness.capability.v1.TokenR\x05token2\xc1\x01\n" +
 	"\x11CapabilityService\x12O\n" +
-	"\x04Mint\x12\".harness.capability.v1.MintRequest\x1a#.harness.capability.v1.MintResponseB:Z8cofferdam.dev/pkg/gen/harness/capability/v1;capabilityv1b\x06proto3"
+	"\x04Mint\x12\".harness.capability.v1.MintRequest\x1a#.harness.capability.v1.MintResponse\x12[\n" +
+	"\bExchange\x12&.harness.capability.v1.ExchangeRequest\x1a'.harness.capability.v1.ExchangeResponseB:Z8cofferdam.dev/pkg/gen/harness/capability/v1;capabilityv1b\x06proto3"
 
 var (
 	file_harness_capability_v1_capability_proto_rawDescOnce sync.Once
@@ -348,27 +467,33 @@ func file_harness_capability_v1_capability_proto_rawDescGZIP() []byte {
 	return file_harness_capability_v1_capability_proto_rawDescData
 }
 
-var file_harness_capability_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_harness_capability_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_harness_capability_v1_capability_proto_goTypes = []any{
 	(*MintRequest)(nil),           // 0: harness.capability.v1.MintRequest
 	(*Scope)(nil),                 // 1: harness.capability.v1.Scope
 	(*MintResponse)(nil),          // 2: harness.capability.v1.MintResponse
 	(*Token)(nil),                 // 3: harness.capability.v1.Token
-	(*v1.Envelope)(nil),           // 4: harness.fence.v1.Envelope
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*ExchangeRequest)(nil),       // 4: harness.capability.v1.ExchangeRequest
+	(*ExchangeResponse)(nil),      // 5: harness.capability.v1.ExchangeResponse
+	(*v1.Envelope)(nil),           // 6: harness.fence.v1.Envelope
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_harness_capability_v1_capability_proto_depIdxs = []int32{
-	4, // 0: harness.capability.v1.MintRequest.envelope:type_name -> harness.fence.v1.Envelope
+	6, // 0: harness.capability.v1.MintRequest.envelope:type_name -> harness.fence.v1.Envelope
 	1, // 1: harness.capability.v1.MintRequest.scopes:type_name -> harness.capability.v1.Scope
 	3, // 2: harness.capability.v1.MintResponse.tokens:type_name -> harness.capability.v1.Token
-	5, // 3: harness.capability.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	0, // 4: harness.capability.v1.CapabilityService.Mint:input_type -> harness.capability.v1.MintRequest
-	2, // 5: harness.capability.v1.CapabilityService.Mint:output_type -> harness.capability.v1.MintResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	7, // 3: harness.capability.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	6, // 4: harness.capability.v1.ExchangeRequest.envelope:type_name -> harness.fence.v1.Envelope
+	3, // 5: harness.capability.v1.ExchangeResponse.token:type_name -> harness.capability.v1.Token
+	0, // 6: harness.capability.v1.CapabilityService.Mint:input_type -> harness.capability.v1.MintRequest
+	4, // 7: harness.capability.v1.CapabilityService.Exchange:input_type -> harness.capability.v1.ExchangeRequest
+	2, // 8: harness.capability.v1.CapabilityService.Mint:output_type -> harness.capability.v1.MintResponse
+	5, // 9: harness.capability.v1.CapabilityService.Exchange:output_type -> harness.capability.v1.ExchangeResponse
+	8, // [8:10] is the sub-list for method output_type
+	6, // [6:8] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_harness_capability_v1_capability_proto_init() }
@@ -382,7 +507,7 @@ func file_harness_capability_v1_capability_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_capability_v1_capability_proto_rawDesc), len(file_harness_capability_v1_capability_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -251,6 +251,113 @@ func (x *PutObjectResponse) GetObjectId() string {
 	return ""
 }
 
+// PutResultRequest is one part of a result. Every part carries the envelope.
+type PutResultRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	// Only in the first part.
+	Info          *ObjectInfo `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
+	Chunk         []byte      `protobuf:"bytes,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutResultRequest) Reset() {
+	*x = PutResultRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutResultRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutResultRequest) ProtoMessage() {}
+
+func (x *PutResultRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutResultRequest.ProtoReflect.Descriptor instead.
+func (*PutResultRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PutResultRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *PutResultRequest) GetInfo() *ObjectInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *PutResultRequest) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// PutResultResponse names the object.
+type PutResultResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ObjectId      string                 `protobuf:"bytes,1,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutResultResponse) Reset() {
+	*x = PutResultResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutResultResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutResultResponse) ProtoMessage() {}
+
+func (x *PutResultResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutResultResponse.ProtoReflect.Descriptor instead.
+func (*PutResultResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PutResultResponse) GetObjectId() string {
+	if x != nil {
+		return x.ObjectId
+	}
+	return ""
+}
+
 // IssueHandleRequest asks for a handle for the run of the envelope.
 type IssueHandleRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -268,7 +375,7 @@ type IssueHandleRequest struct {
 
 func (x *IssueHandleRequest) Reset() {
 	*x = IssueHandleRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[3]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -280,7 +387,7 @@ func (x *IssueHandleRequest) String() string {
 func (*IssueHandleRequest) ProtoMessage() {}
 
 func (x *IssueHandleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[3]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -293,7 +400,7 @@ func (x *IssueHandleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueHandleRequest.ProtoReflect.Descriptor instead.
 func (*IssueHandleRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{3}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *IssueHandleRequest) GetEnvelope() *v1.Envelope {
@@ -341,7 +448,7 @@ type IssueHandleResponse struct {
 
 func (x *IssueHandleResponse) Reset() {
 	*x = IssueHandleResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[4]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +460,7 @@ func (x *IssueHandleResponse) String() string {
 func (*IssueHandleResponse) ProtoMessage() {}
 
 func (x *IssueHandleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[4]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +473,7 @@ func (x *IssueHandleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueHandleResponse.ProtoReflect.Descriptor instead.
 func (*IssueHandleResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{4}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IssueHandleResponse) GetHandle() string {
@@ -387,7 +494,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -399,7 +506,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -412,7 +519,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{5}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DownloadRequest) GetEnvelope() *v1.Envelope {
@@ -440,7 +547,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +559,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +572,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{6}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DownloadResponse) GetInfo() *ObjectInfo {
@@ -497,7 +604,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +616,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +629,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{7}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UploadRequest) GetEnvelope() *v1.Envelope {
@@ -566,7 +673,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +685,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +698,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{8}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UploadResponse) GetObjectId() string {
@@ -632,6 +739,12 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\tmime_type\x18\x03 \x01(\tB-\xbaH*r(2&^[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,128}$R\bmimeType\x12+\n" +
 	"\fdisplay_name\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xff\x01R\vdisplayName\"0\n" +
 	"\x11PutObjectResponse\x12\x1b\n" +
+	"\tobject_id\x18\x01 \x01(\tR\bobjectId\"\xaa\x01\n" +
+	"\x10PutResultRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x125\n" +
+	"\x04info\x18\x02 \x01(\v2!.harness.filebroker.v1.ObjectInfoR\x04info\x12\x1f\n" +
+	"\x05chunk\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\x05chunk\"0\n" +
+	"\x11PutResultResponse\x12\x1b\n" +
 	"\tobject_id\x18\x01 \x01(\tR\bobjectId\"\xca\x02\n" +
 	"\x12IssueHandleRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12J\n" +
@@ -662,9 +775,10 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\tDirection\x12\x19\n" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DIRECTION_DOWNLOAD\x10\x01\x12\x14\n" +
-	"\x10DIRECTION_UPLOAD\x10\x022\x98\x03\n" +
+	"\x10DIRECTION_UPLOAD\x10\x022\xfa\x03\n" +
 	"\x11FileBrokerService\x12`\n" +
-	"\tPutObject\x12'.harness.filebroker.v1.PutObjectRequest\x1a(.harness.filebroker.v1.PutObjectResponse(\x01\x12d\n" +
+	"\tPutObject\x12'.harness.filebroker.v1.PutObjectRequest\x1a(.harness.filebroker.v1.PutObjectResponse(\x01\x12`\n" +
+	"\tPutResult\x12'.harness.filebroker.v1.PutResultRequest\x1a(.harness.filebroker.v1.PutResultResponse(\x01\x12d\n" +
 	"\vIssueHandle\x12).harness.filebroker.v1.IssueHandleRequest\x1a*.harness.filebroker.v1.IssueHandleResponse\x12b\n" +
 	"\bDownload\x12&.harness.filebroker.v1.DownloadRequest\x1a'.harness.filebroker.v1.DownloadResponse\"\x03\x90\x02\x010\x01\x12W\n" +
 	"\x06Upload\x12$.harness.filebroker.v1.UploadRequest\x1a%.harness.filebroker.v1.UploadResponse(\x01B:Z8cofferdam.dev/pkg/gen/harness/filebroker/v1;filebrokerv1b\x06proto3"
@@ -682,44 +796,50 @@ func file_harness_filebroker_v1_filebroker_proto_rawDescGZIP() []byte {
 }
 
 var file_harness_filebroker_v1_filebroker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_harness_filebroker_v1_filebroker_proto_goTypes = []any{
 	(Direction)(0),                // 0: harness.filebroker.v1.Direction
 	(*PutObjectRequest)(nil),      // 1: harness.filebroker.v1.PutObjectRequest
 	(*ObjectInfo)(nil),            // 2: harness.filebroker.v1.ObjectInfo
 	(*PutObjectResponse)(nil),     // 3: harness.filebroker.v1.PutObjectResponse
-	(*IssueHandleRequest)(nil),    // 4: harness.filebroker.v1.IssueHandleRequest
-	(*IssueHandleResponse)(nil),   // 5: harness.filebroker.v1.IssueHandleResponse
-	(*DownloadRequest)(nil),       // 6: harness.filebroker.v1.DownloadRequest
-	(*DownloadResponse)(nil),      // 7: harness.filebroker.v1.DownloadResponse
-	(*UploadRequest)(nil),         // 8: harness.filebroker.v1.UploadRequest
-	(*UploadResponse)(nil),        // 9: harness.filebroker.v1.UploadResponse
-	(*v1.Envelope)(nil),           // 10: harness.fence.v1.Envelope
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*PutResultRequest)(nil),      // 4: harness.filebroker.v1.PutResultRequest
+	(*PutResultResponse)(nil),     // 5: harness.filebroker.v1.PutResultResponse
+	(*IssueHandleRequest)(nil),    // 6: harness.filebroker.v1.IssueHandleRequest
+	(*IssueHandleResponse)(nil),   // 7: harness.filebroker.v1.IssueHandleResponse
+	(*DownloadRequest)(nil),       // 8: harness.filebroker.v1.DownloadRequest
+	(*DownloadResponse)(nil),      // 9: harness.filebroker.v1.DownloadResponse
+	(*UploadRequest)(nil),         // 10: harness.filebroker.v1.UploadRequest
+	(*UploadResponse)(nil),        // 11: harness.filebroker.v1.UploadResponse
+	(*v1.Envelope)(nil),           // 12: harness.fence.v1.Envelope
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_harness_filebroker_v1_filebroker_proto_depIdxs = []int32{
-	10, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
+	12, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 1: harness.filebroker.v1.PutObjectRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	10, // 2: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 3: harness.filebroker.v1.IssueHandleRequest.direction:type_name -> harness.filebroker.v1.Direction
-	11, // 4: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
-	10, // 5: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	2,  // 6: harness.filebroker.v1.DownloadResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
-	10, // 7: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	2,  // 8: harness.filebroker.v1.UploadRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	1,  // 9: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
-	4,  // 10: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
-	6,  // 11: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
-	8,  // 12: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
-	3,  // 13: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
-	5,  // 14: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
-	7,  // 15: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
-	9,  // 16: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	12, // 2: harness.filebroker.v1.PutResultRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 3: harness.filebroker.v1.PutResultRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
+	12, // 4: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 5: harness.filebroker.v1.IssueHandleRequest.direction:type_name -> harness.filebroker.v1.Direction
+	13, // 6: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
+	12, // 7: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 8: harness.filebroker.v1.DownloadResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
+	12, // 9: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 10: harness.filebroker.v1.UploadRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
+	1,  // 11: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
+	4,  // 12: harness.filebroker.v1.FileBrokerService.PutResult:input_type -> harness.filebroker.v1.PutResultRequest
+	6,  // 13: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
+	8,  // 14: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
+	10, // 15: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
+	3,  // 16: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
+	5,  // 17: harness.filebroker.v1.FileBrokerService.PutResult:output_type -> harness.filebroker.v1.PutResultResponse
+	7,  // 18: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
+	9,  // 19: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
+	11, // 20: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_harness_filebroker_v1_filebroker_proto_init() }
@@ -733,7 +853,7 @@ func file_harness_filebroker_v1_filebroker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_filebroker_v1_filebroker_proto_rawDesc), len(file_harness_filebroker_v1_filebroker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -351,7 +351,10 @@ type CallToolResponse struct {
 	// The result was longer than its bound and was cut.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// The outcome was stored by an earlier call with the same key.
-	Replayed      bool `protobuf:"varint,4,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed bool `protobuf:"varint,4,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// Id of the object of the file broker that has the whole result, where it was
+	// cut and could be stored.
+	ResultRef     string `protobuf:"bytes,5,opt,name=result_ref,json=resultRef,proto3" json:"result_ref,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +417,13 @@ func (x *CallToolResponse) GetReplayed() bool {
 	return false
 }
 
+func (x *CallToolResponse) GetResultRef() string {
+	if x != nil {
+		return x.ResultRef
+	}
+	return ""
+}
+
 var File_harness_toolbroker_v1_toolbroker_proto protoreflect.FileDescriptor
 
 const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
@@ -439,12 +449,14 @@ const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
 	"\atool_id\x18\x02 \x01(\tB4\xbaH1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\x06toolId\x12A\n" +
 	"\ftool_call_id\x18\x03 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\n" +
 	"toolCallId\x12)\n" +
-	"\targuments\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x10R\targuments\"\x7f\n" +
+	"\targuments\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x10R\targuments\"\xbf\x01\n" +
 	"\x10CallToolResponse\x12\x16\n" +
 	"\x06result\x18\x01 \x01(\fR\x06result\x12\x19\n" +
 	"\bis_error\x18\x02 \x01(\bR\aisError\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12\x1a\n" +
-	"\breplayed\x18\x04 \x01(\bR\breplayed2\xd5\x01\n" +
+	"\breplayed\x18\x04 \x01(\bR\breplayed\x12>\n" +
+	"\n" +
+	"result_ref\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{0,128}$R\tresultRef2\xd5\x01\n" +
 	"\x11ToolBrokerService\x12c\n" +
 	"\tListTools\x12'.harness.toolbroker.v1.ListToolsRequest\x1a(.harness.toolbroker.v1.ListToolsResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\bCallTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a'.harness.toolbroker.v1.CallToolResponseB:Z8cofferdam.dev/pkg/gen/harness/toolbroker/v1;toolbrokerv1b\x06proto3"

@@ -26,6 +26,8 @@ const (
 const (
 	// CapabilityServiceMintProcedure is the procedure name of the CapabilityService's Mint RPC.
 	CapabilityServiceMintProcedure = "/harness.capability.v1.CapabilityService/Mint"
+	// CapabilityServiceExchangeProcedure is the procedure name of the CapabilityService's Exchange RPC.
+	CapabilityServiceExchangeProcedure = "/harness.capability.v1.CapabilityService/Exchange"
 )
 
 var (
@@ -36,14 +38,26 @@ var (
 			Procedure:  CapabilityServiceMintProcedure,
 		}
 	})
+	capabilityServiceExchangeSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_harness_capability_v1_capability_proto.Services().ByName("CapabilityService").Methods().ByName("Exchange"),
+			Procedure:  CapabilityServiceExchangeProcedure,
+		}
+	})
 )
 
 // CapabilityServiceClient is a client for the harness.capability.v1.CapabilityService service.
 type CapabilityServiceClient interface {
-	// Mint signs one capability for each scope. With a run in the envelope the
+	// Mint signs one capability for each scope; control plane only. With a run in the envelope the
 	// run must be committed, unended and owned by the named replica. Without a run only a
 	// lifecycle capability for the harness worker can be had.
 	Mint(context.Context, *v1.MintRequest) (*v1.MintResponse, error)
+	// Exchange gives a service that holds a worker's capability a narrower one of
+	// its own, for another audience and the same run (in the manner of RFC 8693).
+	// Only listed pairs can be had: ToolBroker gets one for file-broker, to store
+	// a result that is too large for an event.
+	Exchange(context.Context, *v1.ExchangeRequest) (*v1.ExchangeResponse, error)
 }
 
 // NewCapabilityServiceClient constructs a client for the harness.capability.v1.CapabilityService
@@ -55,10 +69,15 @@ func NewCapabilityServiceClient(client *connect.Client) CapabilityServiceClient 
 // CapabilityServiceHandler is an implementation of the harness.capability.v1.CapabilityService
 // service.
 type CapabilityServiceHandler interface {
-	// Mint signs one capability for each scope. With a run in the envelope the
+	// Mint signs one capability for each scope; control plane only. With a run in the envelope the
 	// run must be committed, unended and owned by the named replica. Without a run only a
 	// lifecycle capability for the harness worker can be had.
 	Mint(context.Context, *v1.MintRequest) (*v1.MintResponse, error)
+	// Exchange gives a service that holds a worker's capability a narrower one of
+	// its own, for another audience and the same run (in the manner of RFC 8693).
+	// Only listed pairs can be had: ToolBroker gets one for file-broker, to store
+	// a result that is too large for an event.
+	Exchange(context.Context, *v1.ExchangeRequest) (*v1.ExchangeResponse, error)
 }
 
 // RegisterCapabilityServiceHandler registers svc as the harness.capability.v1.CapabilityService
@@ -67,6 +86,7 @@ func RegisterCapabilityServiceHandler(server *connect.Server, svc CapabilityServ
 	adapter := capabilityServiceHandler{svc: svc}
 	server.Register(
 		connect.Method{Spec: capabilityServiceMintSpec(), Handler: adapter.mint},
+		connect.Method{Spec: capabilityServiceExchangeSpec(), Handler: adapter.exchange},
 	)
 }
 
@@ -75,6 +95,10 @@ type UnimplementedCapabilityServiceHandler struct{}
 
 func (UnimplementedCapabilityServiceHandler) Mint(context.Context, *v1.MintRequest) (*v1.MintResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.capability.v1.CapabilityService.Mint is not implemented")
+}
+
+func (UnimplementedCapabilityServiceHandler) Exchange(context.Context, *v1.ExchangeRequest) (*v1.ExchangeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.capability.v1.CapabilityService.Exchange is not implemented")
 }
 
 type capabilityServiceClient struct {
@@ -89,6 +113,14 @@ func (c *capabilityServiceClient) Mint(ctx context.Context, req *v1.MintRequest)
 	return &res, nil
 }
 
+func (c *capabilityServiceClient) Exchange(ctx context.Context, req *v1.ExchangeRequest) (*v1.ExchangeResponse, error) {
+	var res v1.ExchangeResponse
+	if err := c.client.CallUnary(ctx, capabilityServiceExchangeSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 type capabilityServiceHandler struct{ svc CapabilityServiceHandler }
 
 func (h capabilityServiceHandler) mint(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
@@ -97,6 +129,18 @@ func (h capabilityServiceHandler) mint(ctx context.Context, _ connect.Spec, stre
 		return err
 	}
 	res, err := h.svc.Mint(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h capabilityServiceHandler) exchange(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.ExchangeRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.Exchange(ctx, &req)
 	if err != nil {
 		return err
 	}

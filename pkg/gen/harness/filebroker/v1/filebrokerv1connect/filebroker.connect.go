@@ -27,6 +27,9 @@ const (
 	// FileBrokerServicePutObjectProcedure is the procedure name of the FileBrokerService's PutObject
 	// RPC.
 	FileBrokerServicePutObjectProcedure = "/harness.filebroker.v1.FileBrokerService/PutObject"
+	// FileBrokerServicePutResultProcedure is the procedure name of the FileBrokerService's PutResult
+	// RPC.
+	FileBrokerServicePutResultProcedure = "/harness.filebroker.v1.FileBrokerService/PutResult"
 	// FileBrokerServiceIssueHandleProcedure is the procedure name of the FileBrokerService's
 	// IssueHandle RPC.
 	FileBrokerServiceIssueHandleProcedure = "/harness.filebroker.v1.FileBrokerService/IssueHandle"
@@ -42,6 +45,13 @@ var (
 			StreamType: connect.StreamTypeClient,
 			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("PutObject"),
 			Procedure:  FileBrokerServicePutObjectProcedure,
+		}
+	})
+	fileBrokerServicePutResultSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeClient,
+			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("PutResult"),
+			Procedure:  FileBrokerServicePutResultProcedure,
 		}
 	})
 	fileBrokerServiceIssueHandleSpec = sync.OnceValue(func() connect.Spec {
@@ -72,6 +82,9 @@ var (
 type FileBrokerServiceClient interface {
 	// PutObject stores a file that a caller sent with a run; control plane only.
 	PutObject(context.Context) (FileBrokerServicePutObjectClientStream, error)
+	// PutResult stores what a tool answered in a run, for a service that acts for
+	// its worker with a narrowed capability.
+	PutResult(context.Context) (FileBrokerServicePutResultClientStream, error)
 	// IssueHandle makes a handle for one object or one upload; control plane only.
 	IssueHandle(context.Context, *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error)
 	// Download streams the object of a download handle.
@@ -111,6 +124,36 @@ func (s FileBrokerServicePutObjectClientStream) CloseAndReceive() (*v1.PutObject
 		return nil, err
 	}
 	var res v1.PutObjectResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// FileBrokerServicePutResultClientStream is the client stream for the FileBrokerService's PutResult
+// RPC.
+type FileBrokerServicePutResultClientStream struct {
+	stream connect.ClientStream
+}
+
+// SendHeaders opens the stream and flushes the request headers without a message. The first Send or
+// Receive does this implicitly.
+func (s FileBrokerServicePutResultClientStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a request message to the server.
+func (s FileBrokerServicePutResultClientStream) Send(req *v1.PutResultRequest) error {
+	return s.stream.Send(req)
+}
+
+// CloseAndReceive closes the request side of the stream and returns the single response message. It
+// reads the stream to completion to release its resources.
+func (s FileBrokerServicePutResultClientStream) CloseAndReceive() (*v1.PutResultResponse, error) {
+	if err := s.stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	var res v1.PutResultResponse
 	if err := s.stream.Receive(&res); err != nil {
 		return nil, err
 	}
@@ -172,6 +215,9 @@ func (s FileBrokerServiceUploadClientStream) CloseAndReceive() (*v1.UploadRespon
 type FileBrokerServiceHandler interface {
 	// PutObject stores a file that a caller sent with a run; control plane only.
 	PutObject(context.Context, FileBrokerServicePutObjectServerStream) (*v1.PutObjectResponse, error)
+	// PutResult stores what a tool answered in a run, for a service that acts for
+	// its worker with a narrowed capability.
+	PutResult(context.Context, FileBrokerServicePutResultServerStream) (*v1.PutResultResponse, error)
 	// IssueHandle makes a handle for one object or one upload; control plane only.
 	IssueHandle(context.Context, *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error)
 	// Download streams the object of a download handle.
@@ -187,6 +233,7 @@ func RegisterFileBrokerServiceHandler(server *connect.Server, svc FileBrokerServ
 	adapter := fileBrokerServiceHandler{svc: svc}
 	server.Register(
 		connect.Method{Spec: fileBrokerServicePutObjectSpec(), Handler: adapter.putObject},
+		connect.Method{Spec: fileBrokerServicePutResultSpec(), Handler: adapter.putResult},
 		connect.Method{Spec: fileBrokerServiceIssueHandleSpec(), Handler: adapter.issueHandle},
 		connect.Method{Spec: fileBrokerServiceDownloadSpec(), Handler: adapter.download},
 		connect.Method{Spec: fileBrokerServiceUploadSpec(), Handler: adapter.upload},
@@ -202,6 +249,21 @@ type FileBrokerServicePutObjectServerStream struct {
 // Receive returns the next request message from the client.
 func (s FileBrokerServicePutObjectServerStream) Receive() (*v1.PutObjectRequest, error) {
 	var req v1.PutObjectRequest
+	if err := s.stream.Receive(&req); err != nil {
+		return nil, err
+	}
+	return &req, nil
+}
+
+// FileBrokerServicePutResultServerStream is the server stream for the FileBrokerService's PutResult
+// RPC.
+type FileBrokerServicePutResultServerStream struct {
+	stream connect.ServerStream
+}
+
+// Receive returns the next request message from the client.
+func (s FileBrokerServicePutResultServerStream) Receive() (*v1.PutResultRequest, error) {
+	var req v1.PutResultRequest
 	if err := s.stream.Receive(&req); err != nil {
 		return nil, err
 	}
@@ -245,6 +307,10 @@ func (UnimplementedFileBrokerServiceHandler) PutObject(context.Context, FileBrok
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.PutObject is not implemented")
 }
 
+func (UnimplementedFileBrokerServiceHandler) PutResult(context.Context, FileBrokerServicePutResultServerStream) (*v1.PutResultResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.PutResult is not implemented")
+}
+
 func (UnimplementedFileBrokerServiceHandler) IssueHandle(context.Context, *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.IssueHandle is not implemented")
 }
@@ -267,6 +333,14 @@ func (c *fileBrokerServiceClient) PutObject(ctx context.Context) (FileBrokerServ
 		return FileBrokerServicePutObjectClientStream{}, err
 	}
 	return FileBrokerServicePutObjectClientStream{stream: stream}, nil
+}
+
+func (c *fileBrokerServiceClient) PutResult(ctx context.Context) (FileBrokerServicePutResultClientStream, error) {
+	stream, err := c.client.CallClientStream(ctx, fileBrokerServicePutResultSpec())
+	if err != nil {
+		return FileBrokerServicePutResultClientStream{}, err
+	}
+	return FileBrokerServicePutResultClientStream{stream: stream}, nil
 }
 
 func (c *fileBrokerServiceClient) IssueHandle(ctx context.Context, req *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error) {
@@ -297,6 +371,14 @@ type fileBrokerServiceHandler struct{ svc FileBrokerServiceHandler }
 
 func (h fileBrokerServiceHandler) putObject(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
 	res, err := h.svc.PutObject(ctx, FileBrokerServicePutObjectServerStream{stream: stream})
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) putResult(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	res, err := h.svc.PutResult(ctx, FileBrokerServicePutResultServerStream{stream: stream})
 	if err != nil {
 		return err
 	}
