@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -75,7 +76,7 @@ func (r *Record) admit(key string, eff Effect) error {
 		return ErrFenced
 	case !run.End.Open():
 		return ErrEnded
-	case eff.NeedsGrant && !run.granted(key, eff.ArgsDigest):
+	case eff.NeedsGrant && !run.granted(cmp.Or(eff.CallID, key), eff.ArgsDigest):
 		return notGranted("binding.Do")
 	case slices.Contains(run.Admitted, key):
 		return nil

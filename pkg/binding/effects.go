@@ -56,9 +56,12 @@ type Effect struct {
 	// Repeatable says that the operator marked the effect idempotent or
 	// read-only: it may run again after an attempt whose outcome is unknown.
 	Repeatable bool
-	// NeedsGrant says that a person has to have approved the very call: Key is its
-	// tool call id and ArgsDigest its ToolCallDigest. The admission decides it.
+	// NeedsGrant says that a person has to have approved the very call, whose
+	// ToolCallDigest ArgsDigest is. The admission decides it.
 	NeedsGrant bool
+	// CallID is the id of that call where it is not Key. Then Key has to follow from
+	// it, so that a grant is for one effect.
+	CallID string
 	// Limit is the longest that act may take; 0 is until the grant's deadline.
 	// Nobody waits longer than that for another process's attempt.
 	Limit time.Duration

@@ -19,6 +19,9 @@ type Config struct {
 	StorePasswordFile string
 	// StateStore is where snapshots and memory are kept; it may be Store.
 	StateStore string
+	// MemoryPolicy is the JSON file of what the operator says about memory; empty is
+	// the contract's default.
+	MemoryPolicy string
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
 	// believed, and Issuer what stands in its tokens.
 	CapabilityURL string
@@ -32,6 +35,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.StateStore, "state-store", "", "snapshots and memory, may be the one of -store: "+storeaddr.Usage)
+	fs.StringVar(&c.MemoryPolicy, "memory-policy", "", "JSON `file` of who may write which memory, what needs approval, and how long it is kept; the default is in docs/memory.md")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/capability"
@@ -32,6 +34,7 @@ type Deps struct {
 type Service struct {
 	rt      *service.Runtime
 	handler http.Handler
+	memory  *memory.Service
 	closers []func() error
 }
 
@@ -73,7 +76,14 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		return err
 	}
 
+	policy, err := memory.LoadPolicy(cfg.MemoryPolicy)
+	if err != nil {
+		return err
+	}
 	writer := binding.NewWriter(backend, time.Now)
+	s.memory = memory.New(memory.Config{
+		Records: backend, Effects: binding.NewEffects(writer), Store: memories, Policy: policy, Now: time.Now,
+	})
 	s.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.rt.TrustDomain,
 		Logger:      s.rt.Logger,
@@ -81,7 +91,7 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		Guard:       fence.NewGuard(writer, time.Now),
 		Telemetry:   s.rt.Telemetry,
 		ThreadState: threadstate.New(writer, snapshots, s.rt.Logger, time.Now),
-		Memory:      memory.New(backend, binding.NewEffects(writer), memories, time.Now),
+		Memory:      s.memory,
 	})
 	return err
 }
@@ -120,7 +130,38 @@ func (s *Service) Handler() http.Handler { return s.handler }
 // Run serves until ctx ends, and then closes the service.
 func (s *Service) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		s.sweep(ctx)
+		return nil
+	})
+	g.Go(func() error { return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain)) })
+	return g.Wait()
+}
+
+// sweepEvery is how often memory whose time is over is deleted; it is not read
+// before either.
+const sweepEvery = time.Minute
+
+func (s *Service) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		n, err := s.memory.Sweep(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			s.rt.Logger.WarnContext(ctx, "memory whose time is over could not be deleted; it is tried again", "error", err.Error())
+		case n > 0:
+			s.rt.Logger.InfoContext(ctx, "memory whose time is over was deleted", "records", n)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Close closes what New opened, the last first. It can be repeated.

@@ -6,20 +6,11 @@
 // organization. A change is an admitted effect of its run (write 4 of the
 // contract's fencing file), so it happens at most once for its key and not at all
 // for a lease that was replaced, and it compares the revision in the very write
-// that stores.
-//
-// # What is not here
-//
-// Get and put in the user scope only. The agent and organization scopes are
-// refused, also where a capability names them. Search, delete, redaction,
-// approval and retention belong into this package as further operations and as
-// further steps of the write pipeline (see pipeline in put.go), between validate
-// and store.
+// that stores. Memory grants nothing: what is in it is untrusted.
 package memory
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"slices"
 	"time"
@@ -32,18 +23,26 @@ import (
 	"cofferdam.dev/services/statefacade/internal/digest"
 )
 
-// Service has the operations. It is safe for concurrent use.
-type Service struct {
-	records binding.Records
-	effects *binding.Effects
-	store   Store
-	now     func() time.Time
+// Config is what a Service needs.
+type Config struct {
+	Records binding.Records
+	// Effects is the one of the process.
+	Effects *binding.Effects
+	Store   Store
+	Policy  Policy
+	// Now is time.Now outside of tests.
+	Now func() time.Time
 }
 
-// New makes the service. effects is the one of the process; now is time.Now
-// outside of tests.
-func New(records binding.Records, effects *binding.Effects, store Store, now func() time.Time) *Service {
-	return &Service{records: records, effects: effects, store: store, now: now}
+// Service has the operations. It is safe for concurrent use.
+type Service struct {
+	cfg     Config
+	rankers map[Rank]ranker
+}
+
+// New makes the service.
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, rankers: map[Rank]ranker{RankLexical: byWords{cfg.Store, cfg.Now}}}
 }
 
 // Caller is who asks, as the door has found out.
@@ -55,54 +54,61 @@ type Caller struct {
 	Scopes []string
 }
 
-// Get reads one record. Faults: memory_scope_denied; stale_lease; not_found;
-// persistence_failed where the record is damaged or cannot be read;
-// dependency_unavailable where committed state cannot be read.
-func (s *Service) Get(ctx context.Context, c Caller, scope Scope, key string) (Record, error) {
-	const op = "memory.Get"
-	namespace, err := s.namespace(ctx, c, scope)
-	if err != nil {
-		return Record{}, err
-	}
-	r, err := s.store.Get(ctx, namespace, key)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return Record{}, fault.New(fault.NotFound, op)
-	case err != nil:
-		return Record{}, failed(ctx, err, fault.PersistenceFailed, op)
-	case sha256.Sum256(r.Content) != r.SHA256:
-		return Record{}, fault.Wrap(errors.New("content of a memory record is damaged"), fault.PersistenceFailed, op)
-	}
-	return r, nil
+// place is a namespace, and whose run has come to it.
+type place struct {
+	namespace string
+	identity  binding.Identity
 }
 
-// namespace authorizes the scope and computes whose records it has.
-func (s *Service) namespace(ctx context.Context, c Caller, scope Scope) (string, error) {
+// locate authorizes the use of a scope and computes whose records it has.
+func (s *Service) locate(ctx context.Context, c Caller, scope Scope) (place, error) {
 	const op = "memory.authorize"
 	if err := c.Grant.Validate(); err != nil {
-		return "", err
+		return place{}, err
 	}
-	if scope != ScopeUser || !slices.Contains(c.Scopes, string(scope)) {
-		return "", fault.New(fault.MemoryScopeDenied, op)
+	if !scope.valid() || !slices.Contains(c.Scopes, string(scope)) {
+		return place{}, fault.New(fault.MemoryScopeDenied, op, fault.Detail("scope: not one of this run's"))
 	}
 	e := c.Grant.Envelope()
-	r, err := s.records.Load(ctx, e.BindingID)
+	r, err := s.cfg.Records.Load(ctx, e.BindingID)
 	if err != nil {
-		return "", failed(ctx, err, fault.DependencyUnavailable, op)
+		return place{}, failed(ctx, err, fault.DependencyUnavailable, op)
 	}
-	if err := fence.Check(r.Committed(), e, s.now()); err != nil {
-		return "", err
+	if err := fence.Check(r.Committed(), e, s.cfg.Now()); err != nil {
+		return place{}, err
 	}
-	return userNamespace(r.Identity)
+	namespace, err := s.cfg.Policy.namespace(scope, r.Identity)
+	return place{namespace, r.Identity}, err
 }
 
-// userNamespace is that of one subject with one agent in one environment. It is
-// a digest, so that no list of namespaces is a list of people.
-func userNamespace(id binding.Identity) (string, error) {
-	if id.Environment == "" || id.Subject == "" || id.AgentID == "" {
+// locateToWrite is locate for a change.
+func (s *Service) locateToWrite(ctx context.Context, c Caller, scope Scope) (place, error) {
+	p, err := s.locate(ctx, c, scope)
+	if err == nil && !s.cfg.Policy.mayWrite(scope, p.identity) {
+		err = fault.New(fault.MemoryScopeDenied, "memory.authorize", fault.Detail("scope: read-only for this run"))
+	}
+	return p, err
+}
+
+// namespace of a scope: the contract's table. It is a digest, so that no list of
+// namespaces is a list of people.
+func (p Policy) namespace(scope Scope, id binding.Identity) (string, error) {
+	parts := []string{id.Environment, id.AgentID}
+	switch scope {
+	case ScopeUser:
+		parts = append(parts, id.Subject)
+	case ScopeAgent:
+	case ScopeOrganization:
+		if id.Organization == "" {
+			return "", fault.New(fault.MemoryScopeDenied, "memory.namespace", fault.Detail("scope: this run belongs to no organization"))
+		}
+		kind, set := p.agentSet(id.AgentID)
+		parts = []string{id.Environment, id.Organization, kind, set}
+	}
+	if slices.Contains(parts, "") {
 		return "", fault.Wrap(errors.New("committed identity is incomplete"), fault.Internal, "memory.namespace")
 	}
-	return "user:" + digest.Of(id.Environment, id.Subject, id.AgentID), nil
+	return string(scope) + ":" + digest.Of(parts...), nil
 }
 
 func failed(ctx context.Context, err error, code fault.Code, op string) error {

@@ -3,23 +3,9 @@ package memory
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"strconv"
-	"time"
 
-	"cofferdam.dev/pkg/binding"
-	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/statefacade/internal/digest"
+	"cofferdam.dev/services/statefacade/internal/memory/lexical"
 )
-
-// effectKind of a put in the ledger.
-const effectKind = "memory.put"
-
-// putLimit bounds one write to the store.
-const putLimit = 10 * time.Second
 
 // Put is a record to store.
 type Put struct {
@@ -30,43 +16,45 @@ type Put struct {
 	Content     []byte
 	// Expected revision; nil where the record must not exist yet.
 	Expected *uint64
-}
-
-// Stored is what a put left.
-type Stored struct {
-	Revision uint64
-	// Replayed says that an earlier request with the same key did it.
-	Replayed bool
+	// Retention profile; empty is the scope's default.
+	Retention string
+	// Sources that the record consolidates: each must stand at its revision, in the
+	// same scope. They stay as they are.
+	Sources []Source
+	// CallID is the tool call that asks for it; empty where there is none.
+	CallID string
 }
 
 // write is a put on its way through the pipeline.
 type write struct {
-	caller    Caller
-	put       Put
-	namespace string
-	result    Stored
+	caller Caller
+	put    Put
+	place  place
+	// content is what is stored of the put's.
+	content []byte
+	result  Stored
 }
 
 // step is one stage of the write pipeline. It may change the write, or refuse it.
 type step func(context.Context, *write) error
 
-// pipeline is the contract's write pipeline, in its order. Comparing the revision
-// and storing are one step, because they are one write. Steps that look into the
-// content (redaction, what would widen authority, approval) belong between
-// validate and admitAndStore.
+// pipeline is the contract's write pipeline, in its order. Asking for approval,
+// comparing the revision and storing are one step: approval is decided by the
+// admission, and comparing and storing are one write.
 func (s *Service) pipeline() []step {
-	return []step{s.authorize, validate, s.admitAndStore}
+	return []step{s.authorize, s.validate, s.store}
 }
 
 // Put stores one record where its revision is the expected one, at most once for
 // the idempotency key of the grant in its run.
 //
-// Faults: memory_scope_denied; invalid_request; memory_rejected;
-// memory_revision_conflict; idempotency_conflict; capacity; stale_lease and
-// cancelled with nothing stored; tool_outcome_unknown where the store did not
-// tell, after which the same request settles it.
+// Faults: memory_scope_denied; invalid_request; memory_rejected; approval_required;
+// memory_revision_conflict, also where a source does not stand at its revision;
+// idempotency_conflict; capacity; stale_lease and cancelled with nothing stored;
+// tool_outcome_unknown where the store did not tell, after which the same request
+// settles it.
 func (s *Service) Put(ctx context.Context, c Caller, p Put) (Stored, error) {
-	w := &write{caller: c, put: p}
+	w := &write{caller: c, put: p, content: p.Content}
 	for _, step := range s.pipeline() {
 		if err := step(ctx, w); err != nil {
 			return Stored{}, err
@@ -76,85 +64,53 @@ func (s *Service) Put(ctx context.Context, c Caller, p Put) (Stored, error) {
 }
 
 func (s *Service) authorize(ctx context.Context, w *write) (err error) {
-	w.namespace, err = s.namespace(ctx, w.caller, w.put.Scope)
+	w.place, err = s.locateToWrite(ctx, w.caller, w.put.Scope)
 	return err
 }
 
-// outcome is what the ledger keeps of a put: a revision, or the code of the
-// refusal. Both are final for their key.
-type outcome struct {
-	Revision uint64     `json:"revision,omitempty"`
-	Code     fault.Code `json:"code,omitempty"`
-}
-
-func (s *Service) admitAndStore(ctx context.Context, w *write) error {
-	const op = "memory.Put"
-	e := w.caller.Grant.Envelope()
-	change := s.change(w)
-	done, err := s.effects.Do(ctx, w.caller.Grant, binding.Effect{
-		Key: e.IdempotencyKey, Kind: effectKind, ArgsDigest: argsDigest(w),
-		Repeatable: true, // the store knows the change by its ID
-		Limit:      putLimit,
-	}, func(ctx context.Context) ([]byte, error) { return s.act(ctx, change) })
-	if err != nil {
+func (s *Service) store(ctx context.Context, w *write) (err error) {
+	p := w.put
+	c := s.begun(w.caller, w.place.namespace, p.Key, OpPut, p.expected())
+	if err := s.standing(ctx, &c); err != nil {
 		return err
 	}
-	var o outcome
-	if err := json.Unmarshal(done.Body, &o); err != nil {
-		return fault.Wrap(fmt.Errorf("stored outcome: %w", err), fault.Internal, op)
+	r := &c.Record
+	r.Kind, r.ContentType, r.Content, r.SHA256 = p.Kind, p.ContentType, w.content, sha256.Sum256(w.content)
+	r.Origin.Sources = p.Sources
+	r.Retention = s.cfg.Policy.Retention.profile(p.Scope, p.Retention)
+	if lifetime, _ := s.cfg.Policy.Retention.lifetime(r.Retention); lifetime > 0 {
+		r.ExpiresAt = r.UpdatedAt.Add(lifetime)
 	}
-	if o.Code != "" {
-		return fault.New(o.Code, op)
-	}
-	w.result = Stored{Revision: o.Revision, Replayed: done.Replayed}
-	return nil
+	c.Words = lexical.Index(p.Key, string(w.content))
+	w.result, err = s.do(ctx, w.caller, effect{
+		kind: "memory.put", tool: "cofferdam.memory_put", arguments: p.arguments(), call: p.CallID, change: c,
+		needsApproval: s.cfg.Policy.needsApproval(p.Scope, p.Kind) || c.Replaces != "" && s.cfg.Policy.needsApproval(p.Scope, c.Replaces),
+	})
+	return err
 }
 
-// act is the effect itself. It ends within the window in which it may begin, so
-// that nothing happens after the run was concluded without it.
-func (s *Service) act(ctx context.Context, c Change) ([]byte, error) {
-	if by, ok := binding.BeginBy(ctx); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, by)
-		defer cancel()
+func (p Put) expected() uint64 {
+	if p.Expected == nil {
+		return 0
 	}
-	var o outcome
-	var err error
-	switch o.Revision, err = s.store.Put(ctx, c, MaxRecords); {
-	case errors.Is(err, ErrRevision):
-		o = outcome{Code: fault.MemoryRevisionConflict}
-	case errors.Is(err, ErrFull):
-		o = outcome{Code: fault.Capacity}
-	case err != nil:
-		return nil, err
-	}
-	return json.Marshal(o)
+	return *p.Expected
 }
 
-func (s *Service) change(w *write) Change {
-	e := w.caller.Grant.Envelope()
-	c := Change{
-		ID:        digest.Of(e.BindingID, strconv.FormatUint(uint64(e.Epoch), 10), e.RunID, e.IdempotencyKey),
-		Namespace: w.namespace,
-		Record: Record{
-			Key: w.put.Key, Kind: w.put.Kind, ContentType: w.put.ContentType, Content: w.put.Content,
-			SHA256: sha256.Sum256(w.put.Content), UpdatedAt: s.now().UTC(),
-			Origin: Origin{BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID, Writer: w.caller.ID.String()},
-		},
+// arguments are those of the harness's tool. What that tool does not have is
+// there only where it says something, so that nobody's approval is for less than
+// what happens.
+func (p Put) arguments() map[string]any {
+	out := map[string]any{
+		"scope": p.Scope, "key": p.Key, "kind": p.Kind, "content": string(p.Content), "revision": p.expected(),
 	}
-	if w.put.Expected != nil {
-		c.Expected = *w.put.Expected
+	if p.ContentType != TypeText {
+		out["content_type"] = p.ContentType
 	}
-	return c
-}
-
-// argsDigest tells this put from another one under the same key.
-func argsDigest(w *write) string {
-	p := w.put
-	expected := "absent"
-	if p.Expected != nil {
-		expected = strconv.FormatUint(*p.Expected, 10)
+	if p.Retention != "" {
+		out["retention"] = p.Retention
 	}
-	sum := sha256.Sum256(p.Content)
-	return digest.Of(effectKind, w.namespace, p.Key, string(p.Kind), p.ContentType, hex.EncodeToString(sum[:]), expected)
+	if len(p.Sources) > 0 {
+		out["sources"] = p.Sources
+	}
+	return out
 }

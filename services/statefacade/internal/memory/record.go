@@ -1,9 +1,7 @@
 package memory
 
 import (
-	"context"
 	"crypto/sha256"
-	"errors"
 	"time"
 )
 
@@ -40,19 +38,10 @@ const (
 	// reference: what is longer is a copy.
 	MaxContentBytes   = 64 << 10
 	MaxReferenceBytes = 1 << 10
-	// MaxRecords bounds one namespace.
+	// MaxRecords bounds one namespace, and so what a search looks at.
 	MaxRecords = 4096
-)
-
-// Errors of a Store. Everything else is a failure of the store, whose outcome may
-// be unknown.
-var (
-	// ErrNotFound says that there is no such record.
-	ErrNotFound = errors.New("memory: no such record")
-	// ErrRevision says that the record has another revision than the expected one.
-	ErrRevision = errors.New("memory: another revision stands")
-	// ErrFull says that the namespace has as many records as it may.
-	ErrFull = errors.New("memory: the namespace is full")
+	// MaxSources bounds what one record is made of.
+	MaxSources = 16
 )
 
 // Record is one memory.
@@ -61,11 +50,18 @@ type Record struct {
 	Kind        Kind
 	ContentType string
 	Content     []byte
-	// Revision is 1 for a record's first content and rises by one with each change.
+	// Revision is 1 for the first content under a key and rises by one with each
+	// change, also over a deletion: no two contents have the same.
 	Revision  uint64
 	SHA256    [sha256.Size]byte
 	UpdatedAt time.Time
-	Origin    Origin
+	// Retention is the operator's profile, and ExpiresAt what followed from it when
+	// the record was written; zero for what is kept until it is deleted.
+	Retention string
+	ExpiresAt time.Time
+	// Redactions is how many secrets were cut out of the content.
+	Redactions int
+	Origin     Origin
 }
 
 // Origin is where the content of a revision came from.
@@ -78,29 +74,15 @@ type Origin struct {
 	Writer string
 	// Previous revision; 0 for a new record.
 	Previous uint64
+	// Sources are the records that it was made of.
+	Sources []Source
+	// ApprovedCall is the tool call that a person approved; empty where nobody was
+	// asked.
+	ApprovedCall string
 }
 
-// Change is one write.
-type Change struct {
-	// ID is the same for a repeat of the same write, and for no other.
-	ID        string
-	Namespace string
-	// Record to store; its Revision and Origin.Previous are the store's to set.
-	Record Record
-	// Expected revision; 0 where the record must not exist yet.
-	Expected uint64
-}
-
-// Store keeps records, and remembers every write that was made and where it came
-// from. All methods are safe for concurrent use, also from several processes, and
-// end with their context.
-type Store interface {
-	// Get reads one record of one namespace, or ErrNotFound.
-	Get(ctx context.Context, namespace, key string) (Record, error)
-	// Put compares the revision and stores the next one, in one atomic step that
-	// also keeps the change's ID and origin. A repeat of a change gives the
-	// revision that it made, also after later changes, and changes nothing.
-	// ErrRevision; ErrFull where a new record would be more than most in its
-	// namespace.
-	Put(ctx context.Context, c Change, most int) (revision uint64, err error)
+// Source is a revision of a record of the same namespace.
+type Source struct {
+	Key      string `json:"key"`
+	Revision uint64 `json:"revision"`
 }

@@ -82,9 +82,27 @@ func kindProto(k memory.Kind) memoryv1.Kind {
 	return memoryv1.Kind_KIND_UNSPECIFIED
 }
 
+// rankFrom gives "" for what is no rank; the domain has none of that name.
+func rankFrom(r memoryv1.Rank) memory.Rank {
+	switch r {
+	case memoryv1.Rank_RANK_UNSPECIFIED, memoryv1.Rank_RANK_LEXICAL:
+		return memory.RankLexical
+	case memoryv1.Rank_RANK_VECTOR:
+		return memory.RankVector
+	}
+	return ""
+}
+
 func recordProto(r memory.Record) *memoryv1.Record {
-	return &memoryv1.Record{
+	out := &memoryv1.Record{
 		Key: r.Key, Kind: kindProto(r.Kind), ContentType: r.ContentType, Content: r.Content,
 		Revision: r.Revision, Sha256: r.SHA256[:], UpdatedAt: timestamppb.New(r.UpdatedAt),
 	}
+	if !r.ExpiresAt.IsZero() {
+		out.ExpiresAt = timestamppb.New(r.ExpiresAt)
+	}
+	for _, s := range r.Origin.Sources {
+		out.Sources = append(out.Sources, &memoryv1.Source{Key: s.Key, Revision: s.Revision})
+	}
+	return out
 }

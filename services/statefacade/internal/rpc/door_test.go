@@ -88,7 +88,32 @@ func doors() map[string]rpctest.Door {
 		_, err := memoryv1connect.NewMemoryServiceClient(c.RPC).Put(ctx, putRequest(e.Proto(), "key", "content", nil))
 		return err
 	}
-	return map[string]rpctest.Door{"load": load, "write": write, "commit": commit, "uncertain": uncertain, "get": get, "put": put}
+
+	search := memory
+	search.Procedure = memoryv1connect.MemoryServiceSearchProcedure
+	search.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := memoryv1connect.NewMemoryServiceClient(c.RPC).Search(ctx, &memoryv1.SearchRequest{Envelope: e.Proto(), Scope: memoryv1.Scope_SCOPE_USER, Query: "word"})
+		return err
+	}
+
+	remove := memory
+	remove.Procedure = memoryv1connect.MemoryServiceDeleteProcedure
+	remove.Changes = true
+	remove.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+		t.Helper()
+		o := open(t, s)
+		o.remembered(t, "key", "content")
+		return o.served()
+	}
+	remove.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := memoryv1connect.NewMemoryServiceClient(c.RPC).Delete(ctx, &memoryv1.DeleteRequest{
+			Envelope: e.Proto(), Scope: memoryv1.Scope_SCOPE_USER, Key: "key", ExpectedRevision: 1,
+		})
+		return err
+	}
+	return map[string]rpctest.Door{
+		"search": search, "delete": remove, "load": load, "write": write, "commit": commit, "uncertain": uncertain, "get": get, "put": put,
+	}
 }
 
 func TestDoor(t *testing.T) {
@@ -99,7 +124,7 @@ func TestDoor(t *testing.T) {
 
 // TestLeaseReplacedBetweenAdmissionAndWrite is the fence test of this service.
 func TestLeaseReplacedBetweenAdmissionAndWrite(t *testing.T) {
-	for _, name := range []string{"write", "commit", "put"} {
+	for _, name := range []string{"write", "commit", "put", "delete"} {
 		doors()[name].Race(t)
 	}
 }

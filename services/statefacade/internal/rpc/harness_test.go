@@ -40,12 +40,22 @@ type opened struct {
 	hooks    *hooks
 	memories *memories
 	path     string // of the state store
+	policy   memory.Policy
+	// ahead is how far the memory service's clock is.
+	ahead time.Duration
 }
+
+func (o *opened) now() time.Time { return time.Now().Add(o.ahead) }
 
 // open builds the service as its package does, with places to step in.
 func open(t *testing.T, s *rpctest.Stand) *opened {
 	t.Helper()
-	o := &opened{stand: s, path: filepath.Join(t.TempDir(), "state.db")}
+	return openWith(t, s, memory.Policy{})
+}
+
+func openWith(t *testing.T, s *rpctest.Stand, policy memory.Policy) *opened {
+	t.Helper()
+	o := &opened{stand: s, path: filepath.Join(t.TempDir(), "state.db"), policy: policy}
 	snapshots, err := snapshotstore.OpenSQLite(t.Context(), o.path)
 	must(t, err)
 	t.Cleanup(func() { must(t, snapshots.Close()) })
@@ -64,8 +74,16 @@ func (o *opened) config() rpc.Config {
 	return rpc.Config{
 		TrustDomain: s.Domain.TrustDomain(), Logger: s.Logger, Verifier: s.Minter.Verifier(), Guard: fence.NewGuard(writer, time.Now), Telemetry: s.Telemetry,
 		ThreadState: threadstate.New(writer, o.hooks, s.Logger, time.Now),
-		Memory:      memory.New(s.Backend, binding.NewEffects(writer), o.memories, time.Now),
+		Memory:      o.service(o.policy),
 	}
+}
+
+// service is the memory service of an operator with this policy.
+func (o *opened) service(policy memory.Policy) *memory.Service {
+	writer := binding.NewWriter(o.stand.Backend, time.Now)
+	return memory.New(memory.Config{
+		Records: o.stand.Backend, Effects: binding.NewEffects(writer), Store: o.memories, Policy: policy, Now: o.now,
+	})
 }
 
 // served is the service as a Door wants it.
@@ -87,6 +105,7 @@ func (o *opened) state(t *testing.T) string {
 	var out strings.Builder
 	for _, query := range []string{
 		"SELECT * FROM thread_snapshots ORDER BY 1", "SELECT * FROM memory_records ORDER BY 1, 2", "SELECT * FROM memory_changes ORDER BY 1",
+		"SELECT * FROM memory_words ORDER BY 1, 2, 3",
 	} {
 		dump(t, db, query, &out)
 	}
@@ -141,14 +160,14 @@ func (h *hooks) Stage(ctx context.Context, s threadstate.Snapshot, most int) (th
 // memories is the real memory store with a place to step in.
 type memories struct {
 	memory.Store
-	// putError is what a put answers once, after it was made.
-	putError error
+	// changeError is what a change answers once, after it was made.
+	changeError error
 }
 
-func (m *memories) Put(ctx context.Context, c memory.Change, most int) (uint64, error) {
-	revision, err := m.Store.Put(ctx, c, most)
-	if m.putError != nil {
-		err, m.putError = m.putError, nil
+func (m *memories) Change(ctx context.Context, c memory.Change, most int) (uint64, error) {
+	revision, err := m.Store.Change(ctx, c, most)
+	if m.changeError != nil {
+		err, m.changeError = m.changeError, nil
 	}
 	return revision, err
 }
@@ -165,7 +184,12 @@ type session struct {
 
 func newSession(t *testing.T, audience capability.Audience) *session {
 	t.Helper()
-	o := open(t, rpctest.NewStand(t))
+	return newSessionWith(t, audience, memory.Policy{})
+}
+
+func newSessionWith(t *testing.T, audience capability.Audience, policy memory.Policy) *session {
+	t.Helper()
+	o := openWith(t, rpctest.NewStand(t), policy)
 	s := &session{opened: o, audience: audience, baseURL: o.stand.Serve(t, o.served())}
 	if audience == capability.Memory {
 		s.scopes = []string{"user"}
@@ -221,4 +245,30 @@ func (o *opened) pending(t *testing.T, payload string) string {
 	ref, err := writer.WriteSnapshot(t.Context(), o.stand.Grant(t, o.stand.Envelope()), threadstate.Codec{Name: testCodec.GetName(), Version: testCodec.GetVersion()}, []byte(payload), sum[:])
 	must(t, err)
 	return ref
+}
+
+// remembered puts a record into the user scope, past the wire.
+func (o *opened) remembered(t *testing.T, key, content string) {
+	t.Helper()
+	o.rememberedIn(t, memory.Policy{}, memory.ScopeUser, key, content)
+}
+
+func (o *opened) rememberedIn(t *testing.T, policy memory.Policy, scope memory.Scope, key, content string) {
+	t.Helper()
+	c := memory.Caller{Grant: o.stand.Grant(t, o.stand.Envelope()), ID: rpctest.SandboxID(), Scopes: []string{string(scope)}}
+	_, err := o.service(policy).Put(t.Context(), c, memory.Put{
+		Scope: scope, Key: key, Kind: memory.KindSemantic, ContentType: memory.TypeText, Content: []byte(content),
+	})
+	must(t, err)
+}
+
+// namespace is the one that there is.
+func (o *opened) namespace(t *testing.T) string {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+o.path)
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	var namespace string
+	must(t, db.QueryRowContext(t.Context(), `SELECT DISTINCT namespace FROM memory_records`).Scan(&namespace))
+	return namespace
 }

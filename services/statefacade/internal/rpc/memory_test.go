@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"cofferdam.dev/pkg/fence"
 	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/statefacade/internal/memory"
 )
 
 func isNoTable(err error) bool { return strings.Contains(err.Error(), "no such table") }
@@ -93,7 +95,7 @@ func TestPutHappensOnceForItsKey(t *testing.T) {
 func TestPutWhoseOutcomeIsUnknownIsSettledByTheSameRequest(t *testing.T) {
 	s := newSession(t, capability.Memory)
 	e := s.stand.Envelope()
-	s.memories.putError = errLost
+	s.memories.changeError = errLost
 	_, err := s.memory.Put(s.ctx(t, e), putRequest(e.Proto(), "key", "content", nil))
 	wantCode(t, err, fault.ToolOutcomeUnknown)
 	res, err := s.memory.Put(s.ctx(t, e), putRequest(e.Proto(), "key", "content", nil))
@@ -115,62 +117,6 @@ func TestPutAfterTheEndIsDecided(t *testing.T) {
 	}
 }
 
-func TestMemoryScopes(t *testing.T) {
-	s := newSession(t, capability.Memory)
-	before := s.state(t)
-	for name, c := range map[string]struct {
-		allowed []string
-		asked   memoryv1.Scope
-	}{
-		"agent, allowed by the capability":        {[]string{"user", "agent"}, memoryv1.Scope_SCOPE_AGENT},
-		"organization, allowed by the capability": {[]string{"organization"}, memoryv1.Scope_SCOPE_ORGANIZATION},
-		"agent":                       {[]string{"user"}, memoryv1.Scope_SCOPE_AGENT},
-		"user without the capability": {[]string{"agent"}, memoryv1.Scope_SCOPE_USER},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s.scopes = c.allowed
-			e := s.stand.Envelope()
-			req := putRequest(e.Proto(), "key", "content", nil)
-			req.Scope = c.asked
-			_, err := s.memory.Put(s.ctx(t, e), req)
-			wantCode(t, err, fault.MemoryScopeDenied)
-			_, err = s.memory.Get(s.ctx(t, e), &memoryv1.GetRequest{Envelope: e.Proto(), Scope: c.asked, Key: "key"})
-			wantCode(t, err, fault.MemoryScopeDenied)
-		})
-	}
-	if s.state(t) != before || len(s.stand.Rows(t)) != 0 {
-		t.Error("something was written")
-	}
-}
-
-// The namespace is that of the committed subject and agent: a conversation with
-// the same agent shares it, nobody else does.
-func TestNamespaceIsComputedFromTheCommittedRun(t *testing.T) {
-	s := newSession(t, capability.Memory)
-	_, err := s.put(t, "key", "content", nil)
-	must(t, err)
-	for name, c := range map[string]struct {
-		change func(*binding.Identity)
-		shared bool
-	}{
-		"other conversation":      {func(id *binding.Identity) { id.ConversationID = "conversation-2" }, true},
-		"other agent version":     {func(id *binding.Identity) { id.AgentVersion = 2 }, true},
-		"other subject":           {func(id *binding.Identity) { id.Subject = "user-2" }, false},
-		"other agent":             {func(id *binding.Identity) { id.AgentID = "agent-2" }, false},
-		"other environment":       {func(id *binding.Identity) { id.Environment = "production" }, false},
-		"parts that run together": {func(id *binding.Identity) { id.Environment, id.Subject = "testuser-1", "" }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			other := s.stand.Another(t, c.change)
-			e := other.Envelope()
-			r, err := s.getAs(t, e, "key")
-			if shared := err == nil && string(r.GetContent()) == "content"; shared != c.shared {
-				t.Errorf("shared is %v, want %v: %v, %v", shared, c.shared, r, err)
-			}
-		})
-	}
-}
-
 func TestPutOfWhatIsNoMemory(t *testing.T) {
 	s := newSession(t, capability.Memory)
 	before := s.state(t)
@@ -187,6 +133,18 @@ func TestPutOfWhatIsNoMemory(t *testing.T) {
 		"unknown kind":        func(r *memoryv1.PutRequest) { r.Kind = 9 },
 		"no scope":            func(r *memoryv1.PutRequest) { r.Scope = 0 },
 		"expected revision 0": func(r *memoryv1.PutRequest) { r.ExpectedRevision = new(uint64(0)) },
+		"unknown retention":   func(r *memoryv1.PutRequest) { r.Retention = "year" },
+		"a source twice": func(r *memoryv1.PutRequest) {
+			r.Sources = []*memoryv1.Source{{Key: "a", Revision: 1}, {Key: "a", Revision: 2}}
+		},
+		"a source without a revision": func(r *memoryv1.PutRequest) { r.Sources = []*memoryv1.Source{{Key: "a"}} },
+		"itself for a source":         func(r *memoryv1.PutRequest) { r.Sources = []*memoryv1.Source{{Key: "key", Revision: 1}} },
+		"too many sources": func(r *memoryv1.PutRequest) {
+			for n := range memory.MaxSources + 1 {
+				r.Sources = append(r.Sources, &memoryv1.Source{Key: fmt.Sprint("a", n), Revision: 1})
+			}
+		},
+		"another call's key": func(r *memoryv1.PutRequest) { r.ToolCallId = "call-1" },
 		"copy for a reference": func(r *memoryv1.PutRequest) {
 			r.Kind, r.Content = memoryv1.Kind_KIND_EPISODIC_REFERENCE, []byte(strings.Repeat("a", 1<<10+1))
 		},

@@ -33,6 +33,8 @@ func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
 		threadstatev1connect.ThreadStateServiceCommitHeadProcedure:    thread,
 		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: thread,
 		memoryv1connect.MemoryServiceGetProcedure:                     memory,
+		memoryv1connect.MemoryServiceSearchProcedure:                  memory,
 		memoryv1connect.MemoryServicePutProcedure:                     memory,
+		memoryv1connect.MemoryServiceDeleteProcedure:                  memory,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,7 +91,9 @@ func newBrokers(t *testing.T) *brokers {
 		filebrokerv1connect.FileBrokerServicePutResultProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:          policy(capability.FileBroker),
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
+		memoryv1connect.MemoryServiceSearchProcedure:                  policy(capability.Memory),
 		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
+		memoryv1connect.MemoryServiceDeleteProcedure:                  policy(capability.Memory),
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        policy(capability.FileBroker),
 	})
 	toolbrokerv1connect.RegisterToolBrokerServiceHandler(srv.Connect(), b)
@@ -348,7 +351,7 @@ func (b remembering) Put(ctx context.Context, req *memoryv1.PutRequest) (*memory
 			sum := sha256.Sum256(req.GetContent())
 			b.records[at] = &memoryv1.Record{
 				Key: req.GetKey(), Kind: req.GetKind(), ContentType: req.GetContentType(), Content: req.GetContent(),
-				Revision: stands.GetRevision() + 1, Sha256: sum[:],
+				Revision: stands.GetRevision() + 1, Sha256: sum[:], Sources: req.GetSources(),
 			}
 			b.acted = append(b.acted, at)
 			return []byte{byte(stands.GetRevision()%10 + 1)}, nil
@@ -359,7 +362,54 @@ func (b remembering) Put(ctx context.Context, req *memoryv1.PutRequest) (*memory
 	if out.Body[0] == 0 {
 		return nil, fault.New(fault.MemoryRevisionConflict, "test")
 	}
-	return &memoryv1.PutResponse{Revision: uint64(out.Body[0]), Replayed: out.Replayed}, nil
+	return &memoryv1.PutResponse{
+		Revision: uint64(out.Body[0]), Replayed: out.Replayed, Redactions: uint32(bytes.Count(req.GetContent(), []byte("secret"))), //nolint:gosec // a few
+	}, nil
+}
+
+func (b remembering) Search(_ context.Context, req *memoryv1.SearchRequest) (*memoryv1.SearchResponse, error) {
+	if err := b.enter("Search"); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	res := &memoryv1.SearchResponse{}
+	for at, r := range b.records {
+		if strings.HasPrefix(at, req.GetScope().String()+" ") && bytes.Contains(r.GetContent(), []byte(req.GetQuery())) && len(res.GetMatches()) < int(req.GetLimit()) {
+			res.Matches = append(res.Matches, &memoryv1.Match{Key: r.GetKey(), Kind: r.GetKind(), Revision: r.GetRevision(), Excerpt: string(r.GetContent())})
+		}
+	}
+	return res, nil
+}
+
+func (b remembering) Delete(ctx context.Context, req *memoryv1.DeleteRequest) (*memoryv1.DeleteResponse, error) {
+	if err := b.enter("Delete"); err != nil {
+		return nil, err
+	}
+	g, err := rpc.GrantFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := req.GetScope().String() + " " + req.GetKey()
+	out, err := b.effects.Do(ctx, g, binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "memory.delete", ArgsDigest: at, Repeatable: true},
+		func(context.Context) ([]byte, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			stands := b.records[at]
+			if stands.GetRevision() != req.GetExpectedRevision() {
+				return []byte{0}, nil
+			}
+			delete(b.records, at)
+			b.acted = append(b.acted, "delete "+at)
+			return []byte{1}, nil
+		})
+	switch {
+	case err != nil:
+		return nil, err
+	case out.Body[0] == 0:
+		return nil, fault.New(fault.MemoryRevisionConflict, "test")
+	}
+	return &memoryv1.DeleteResponse{Revision: req.GetExpectedRevision() + 1, Replayed: out.Replayed}, nil
 }
 
 func (b *brokers) chat(w http.ResponseWriter, r *http.Request) {

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/fence"
 	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
 	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
 	"cofferdam.dev/pkg/rpc"
@@ -42,50 +42,93 @@ func (m memory) Get(ctx context.Context, scope harness.MemoryScope, key string) 
 	if sum := sha256.Sum256(r.GetContent()); !bytes.Equal(sum[:], r.GetSha256()) {
 		return harness.MemoryRecord{}, fault.Wrap(errors.New("memory record does not have its SHA-256"), fault.PersistenceFailed, op)
 	}
-	return harness.MemoryRecord{
+	out := harness.MemoryRecord{
 		Kind: kindName(r.GetKind()), ContentType: r.GetContentType(), Content: r.GetContent(), Revision: r.GetRevision(),
-	}, nil
+	}
+	for _, s := range r.GetSources() {
+		out.Sources = append(out.Sources, harness.MemorySource{Key: s.GetKey(), Revision: s.GetRevision()})
+	}
+	return out, nil
+}
+
+// Search asks for records by words.
+func (m memory) Search(ctx context.Context, scope harness.MemoryScope, query string, limit int) ([]harness.MemoryMatch, error) {
+	token, err := m.token(capability.Memory)
+	if err != nil {
+		return nil, err
+	}
+	ctx = rpc.WithToken(ctx, token)
+	req := &memoryv1.SearchRequest{
+		Envelope: m.envelope("search").Proto(), Scope: scopeProto(scope), Query: query, Limit: uint32(limit), //nolint:gosec // the facade refuses what it is not
+	}
+	var res *memoryv1.SearchResponse
+	if out := repeat(ctx, m.pause, func(ctx context.Context) error {
+		var err error
+		res, err = m.client.Search(ctx, req)
+		return err
+	}); out.err != nil {
+		return nil, out.err
+	}
+	found := make([]harness.MemoryMatch, 0, len(res.GetMatches()))
+	for _, f := range res.GetMatches() {
+		found = append(found, harness.MemoryMatch{Key: f.GetKey(), Kind: kindName(f.GetKind()), Revision: f.GetRevision(), Excerpt: f.GetExcerpt()})
+	}
+	return found, nil
 }
 
 // Put writes a record, at most once for the call: a lost answer is asked for
 // again under the same key, and what stays unknown is tool_outcome_unknown.
-func (m memory) Put(ctx context.Context, callID string, scope harness.MemoryScope, key string, r harness.MemoryRecord) (uint64, error) {
+func (m memory) Put(ctx context.Context, callID string, scope harness.MemoryScope, key string, r harness.MemoryRecord) (harness.MemoryWritten, error) {
 	const op = "facadeclient.Put"
-	token, err := m.token(capability.Memory)
-	if err != nil {
-		return 0, err
-	}
 	if len(r.Content) > maxMemoryBytes {
-		return 0, fault.New(fault.RequestTooLarge, op, fault.Detail("memory: a record has at most 65536 bytes"))
+		return harness.MemoryWritten{}, fault.New(fault.RequestTooLarge, op, fault.Detail("memory: a record has at most 65536 bytes"))
 	}
 	req := &memoryv1.PutRequest{
-		Envelope: m.envelope(memoryKey(callID)).Proto(), Scope: scopeProto(scope), Key: key,
-		Kind: kindProto(r.Kind), ContentType: r.ContentType, Content: r.Content,
+		Envelope: m.envelope(fence.CallKey(fence.MemoryCalls, callID)).Proto(), Scope: scopeProto(scope), Key: key,
+		Kind: kindProto(r.Kind), ContentType: r.ContentType, Content: r.Content, ToolCallId: callID,
 	}
 	if r.Revision > 0 { // otherwise there must be none
 		req.ExpectedRevision = &r.Revision
 	}
-	ctx = rpc.WithToken(ctx, token)
+	for _, s := range r.Sources {
+		req.Sources = append(req.Sources, &memoryv1.Source{Key: s.Key, Revision: s.Revision})
+	}
 	var res *memoryv1.PutResponse
-	out := settle(ctx, m.pause, func(ctx context.Context) error {
+	err := m.change(ctx, op, func(ctx context.Context) error {
 		var err error
 		res, err = m.client.Put(ctx, req)
 		return err
 	})
-	switch {
-	case out.mayHaveActed(ctx):
-		return 0, fault.Wrap(out.err, fault.ToolOutcomeUnknown, op)
-	case out.err != nil:
-		return 0, out.err
+	if err != nil {
+		return harness.MemoryWritten{}, err
 	}
-	return res.GetRevision(), nil
+	return harness.MemoryWritten{Revision: res.GetRevision(), Redactions: int(res.GetRedactions())}, nil
 }
 
-// memoryKey keeps what a memory tool does apart from what the ToolBroker does for
-// a call of the same id. An id can be as long as a key.
-func memoryKey(callID string) string {
-	sum := sha256.Sum256([]byte(callID))
-	return "memory:" + hex.EncodeToString(sum[:16])
+// Delete removes a record, at most once for the call, as Put writes one.
+func (m memory) Delete(ctx context.Context, callID string, scope harness.MemoryScope, key string, revision uint64) error {
+	req := &memoryv1.DeleteRequest{
+		Envelope: m.envelope(fence.CallKey(fence.MemoryCalls, callID)).Proto(), Scope: scopeProto(scope), Key: key,
+		ExpectedRevision: revision, ToolCallId: callID,
+	}
+	return m.change(ctx, "facadeclient.Delete", func(ctx context.Context) error {
+		_, err := m.client.Delete(ctx, req)
+		return err
+	})
+}
+
+// change asks for an effect until it is settled, or its outcome stays unknown.
+func (m memory) change(ctx context.Context, op string, ask func(context.Context) error) error {
+	token, err := m.token(capability.Memory)
+	if err != nil {
+		return err
+	}
+	ctx = rpc.WithToken(ctx, token)
+	out := settle(ctx, m.pause, ask)
+	if out.mayHaveActed(ctx) {
+		return fault.Wrap(out.err, fault.ToolOutcomeUnknown, op)
+	}
+	return out.err
 }
 
 // scopeProto gives SCOPE_UNSPECIFIED for what is none; the facade refuses it.

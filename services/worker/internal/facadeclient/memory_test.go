@@ -1,6 +1,7 @@
 package facadeclient
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +21,8 @@ func TestMemory(t *testing.T) {
 	wantCode(t, err, fault.NotFound)
 	for revision, content := range []string{"one", "two"} {
 		got, err := c.Memory.Put(t.Context(), content, harness.MemoryUser, "k", note(content, uint64(revision)))
-		if err != nil || got != uint64(revision)+1 {
-			t.Fatalf("got %d, %v", got, err)
+		if err != nil || got.Revision != uint64(revision)+1 {
+			t.Fatalf("got %+v, %v", got, err)
 		}
 	}
 	r, err := c.Memory.Get(t.Context(), harness.MemoryUser, "k")
@@ -84,8 +85,8 @@ func TestPutHappensOnce(t *testing.T) {
 	})
 	for range 2 {
 		got, err := c.Memory.Put(t.Context(), "call-1", harness.MemoryUser, "k", note("one", 0))
-		if err != nil || got != 1 {
-			t.Errorf("got %d, %v", got, err)
+		if err != nil || got.Revision != 1 {
+			t.Errorf("got %+v, %v", got, err)
 		}
 	}
 	if len(c.acted) != 1 {
@@ -146,4 +147,64 @@ func TestGet(t *testing.T) {
 	c.arm(func(b *brokers) { b.damage = func(r *memoryv1.Record) { r.Content = []byte("other") } })
 	_, err = c.Memory.Get(t.Context(), harness.MemoryUser, "k")
 	wantCode(t, err, fault.PersistenceFailed)
+}
+
+func TestSearch(t *testing.T) {
+	c := newClient(t)
+	for _, key := range []string{"a", "b"} {
+		_, err := c.Memory.Put(t.Context(), key, harness.MemoryUser, key, note("word in "+key, 0))
+		must(t, err)
+	}
+	once := first(1)
+	c.arm(func(b *brokers) {
+		b.lose = func(p string) bool { return once(p, memoryv1connect.MemoryServiceSearchProcedure) }
+	})
+	found, err := c.Memory.Search(t.Context(), harness.MemoryUser, "in a", 10)
+	if err != nil || len(found) != 1 || found[0] != (harness.MemoryMatch{Key: "a", Kind: kindSemantic, Revision: 1, Excerpt: "word in a"}) {
+		t.Errorf("got %+v, %v", found, err)
+	}
+	if found, err = c.Memory.Search(t.Context(), harness.MemoryUser, "word", 1); err != nil || len(found) != 1 {
+		t.Errorf("got %+v, %v", found, err)
+	}
+	for _, limit := range []int{-1, 51} {
+		_, err = c.Memory.Search(t.Context(), harness.MemoryUser, "word", limit)
+		wantCode(t, err, fault.InvalidRequest)
+	}
+}
+
+// Sources go and come; what was cut out is told.
+func TestPutOfSources(t *testing.T) {
+	c := newClient(t)
+	r := note("a secret of two", 0)
+	r.Sources = []harness.MemorySource{{Key: "a", Revision: 3}, {Key: "b", Revision: 1}}
+	written, err := c.Memory.Put(t.Context(), "call", harness.MemoryUser, "k", r)
+	if err != nil || written != (harness.MemoryWritten{Revision: 1, Redactions: 1}) {
+		t.Errorf("got %+v, %v", written, err)
+	}
+	got, err := c.Memory.Get(t.Context(), harness.MemoryUser, "k")
+	if err != nil || !slices.Equal(got.Sources, r.Sources) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// A deletion whose answers are lost happens once, for its call.
+func TestDeleteHappensOnce(t *testing.T) {
+	c := newClient(t)
+	_, err := c.Memory.Put(t.Context(), "call-1", harness.MemoryUser, "k", note("one", 0))
+	must(t, err)
+	wantCode(t, c.Memory.Delete(t.Context(), "call-2", harness.MemoryUser, "k", 2), fault.MemoryRevisionConflict)
+	twice := first(2)
+	c.arm(func(b *brokers) {
+		b.lose = func(p string) bool { return twice(p, memoryv1connect.MemoryServiceDeleteProcedure) }
+	})
+	for range 2 {
+		must(t, c.Memory.Delete(t.Context(), "call-3", harness.MemoryUser, "k", 1))
+	}
+	if len(c.acted) != 2 {
+		t.Errorf("%q", c.acted)
+	}
+	_, err = c.Memory.Get(t.Context(), harness.MemoryUser, "k")
+	wantCode(t, err, fault.NotFound)
+	c.arm(func(b *brokers) { b.lose = func(string) bool { return true } })
+	wantCode(t, c.Memory.Delete(t.Context(), "call-4", harness.MemoryUser, "k", 1), fault.ToolOutcomeUnknown)
 }

@@ -110,16 +110,46 @@ type MemoryRecord struct {
 	ContentType string // text/plain or application/json
 	Content     []byte
 	Revision    uint64
+	// Sources are the records of the same scope that this one was made of.
+	Sources []MemorySource
 }
 
-// Memory gets and puts what outlives the conversation. Memory grants nothing:
-// its content is untrusted.
+// MemorySource is a revision of a record.
+type MemorySource struct {
+	Key      string
+	Revision uint64
+}
+
+// MemoryMatch is a record that a search found.
+type MemoryMatch struct {
+	Key      string
+	Kind     string
+	Revision uint64
+	// Excerpt is the part of the content in which the words were found.
+	Excerpt string
+}
+
+// MemoryWritten is what a put left.
+type MemoryWritten struct {
+	Revision uint64
+	// Redactions is how many secrets were cut out of the content.
+	Redactions int
+}
+
+// Memory keeps what outlives the conversation. Memory grants nothing: its content
+// is untrusted.
 type Memory interface {
 	// Get gives a record, or not_found. Errors: memory_scope_denied.
 	Get(ctx context.Context, scope MemoryScope, key string) (MemoryRecord, error)
+	// Search gives at most limit records that have words of the query, the best
+	// first. Errors: memory_scope_denied.
+	Search(ctx context.Context, scope MemoryScope, query string, limit int) ([]MemoryMatch, error)
 	// Put writes a record where the one that stands has the expected revision (0:
 	// there must be none), at most once for the call id in the run. Errors:
 	// memory_revision_conflict, memory_scope_denied, memory_rejected,
-	// request_too_large.
-	Put(ctx context.Context, callID string, scope MemoryScope, key string, r MemoryRecord) (revision uint64, err error)
+	// approval_required where a person has to approve the call, request_too_large.
+	Put(ctx context.Context, callID string, scope MemoryScope, key string, r MemoryRecord) (MemoryWritten, error)
+	// Delete removes a record at its revision, at most once for the call id in the
+	// run. Errors: those of Put, and not_found.
+	Delete(ctx context.Context, callID string, scope MemoryScope, key string, revision uint64) error
 }

@@ -104,7 +104,7 @@ func (l *level) carryOut(ctx context.Context, o *openCall, c toolCall, t *tool) 
 		return fault.Wrap(fmt.Errorf("no decision on call %s", c.CallID), fault.InterruptConflict, op)
 	case d.Decision == event.DecisionReject:
 		return l.failed(ctx, o, fault.New(fault.ToolDenied, op, fault.Detail("a person did not allow this call: do not make it again unless you are told to")))
-	case t == nil || t.kind != toolBrokered:
+	case t == nil || t.kind != toolBrokered && t.kind != toolBuiltin:
 		return l.failed(ctx, o, fault.New(fault.ToolNotAllowed, op))
 	case l.toolCalls.Add(1) > int64(l.construction.Limits.ToolCalls):
 		return l.failed(ctx, o, fault.New(fault.Capacity, op, fault.Detail("the run has used up its tool calls: answer without further ones")))
@@ -118,7 +118,7 @@ func (l *level) carryOut(ctx context.Context, o *openCall, c toolCall, t *tool) 
 		c.Arguments = json.RawMessage(args)
 		changed = "[A person changed the arguments before the call was made, to " + string(args) + "]\n"
 	}
-	p, err := l.broker(ctx, c, t)
+	p, err := l.carry(ctx, c, t)
 	if err := l.ended(ctx, o, p, err); err != nil {
 		return err
 	}

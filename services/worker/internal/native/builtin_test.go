@@ -25,56 +25,6 @@ func (s *stand) use(t *testing.T, runID, name, args string, in ...harness.File) 
 	return got, last[len(last)-1].Content
 }
 
-func remembering(c *harness.Construction) {
-	c.MemoryScopes = []harness.MemoryScope{harness.MemoryUser, harness.MemoryAgent}
-}
-
-func TestMemoryTools(t *testing.T) {
-	s := newStand(t, remembering)
-	got, text := s.use(t, "run-1", "memory_put", `{"scope":"user","key":"colour","content":"red","revision":0,"kind":"procedural"}`)
-	if started := of[event.ToolStarted](got)[0]; started.ToolName != "cofferdam.memory_put" || text != `{"key":"colour","revision":1}` {
-		t.Errorf("%+v: %s", started, text)
-	}
-	if r := s.memory.records["user/colour"]; r.Kind != "procedural" || r.ContentType != "text/plain" || string(r.Content) != "red" {
-		t.Errorf("record: %+v", r)
-	}
-	if _, text = s.use(t, "run-2", "memory_get", `{"scope":"user","key":"colour"}`); text != `{"key":"colour","kind":"procedural","content_type":"text/plain","content":"red","revision":1}` {
-		t.Errorf("read: %s", text)
-	}
-	s.memory.records["agent/long"] = harness.MemoryRecord{Kind: "semantic", Content: []byte(strings.Repeat("ä\x00", maxMemoryShown)), Revision: 1}
-	got, text = s.use(t, "run-3", "memory_get", `{"scope":"agent","key":"long"}`)
-	if f := of[event.ToolFinished](got)[0]; len(f.Result) > event.MaxResultBytes || !strings.Contains(text, `"truncated":true`) {
-		t.Errorf("a result of %d bytes", len(f.Result))
-	}
-}
-
-func TestMemoryErrors(t *testing.T) {
-	for name, c := range map[string]struct {
-		tool, args string
-		code       fault.Code
-	}{
-		"no such key":         {"memory_get", `{"scope":"user","key":"x"}`, fault.NotFound},
-		"another revision":    {"memory_put", `{"scope":"user","key":"x","content":"y","revision":7}`, fault.MemoryRevisionConflict},
-		"a scope not allowed": {"memory_get", `{"scope":"organization","key":"x"}`, fault.ToolArgumentsInvalid},
-		"no key":              {"memory_get", `{"scope":"user","key":""}`, fault.ToolArgumentsInvalid},
-		"an unknown member":   {"memory_get", `{"scope":"user","key":"x","subject":"somebody"}`, fault.ToolArgumentsInvalid},
-		"an unknown kind":     {"memory_put", `{"scope":"user","key":"x","content":"y","revision":0,"kind":"z"}`, fault.ToolArgumentsInvalid},
-		"too much":            {"memory_put", `{"scope":"user","key":"x","content":"` + strings.Repeat("x", maxMemoryWrite+1) + `","revision":0}`, fault.ToolArgumentsInvalid},
-		"no revision":         {"memory_put", `{"scope":"user","key":"x","content":"y"}`, fault.ToolArgumentsInvalid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, text := newStand(t, remembering).use(t, "run-1", c.tool, c.args)
-			if e := of[event.ToolError](got); len(e) != 1 || e[0].Code != string(c.code) || !strings.Contains(text, string(c.code)) {
-				t.Errorf("%+v, the model reads %s", e, text)
-			}
-		})
-	}
-	got, _ := newStand(t).use(t, "run-1", "memory_get", `{"scope":"user","key":"x"}`)
-	if w := of[event.Warning](got); len(w) != 1 || w[0].Code != "unknown_tool" {
-		t.Error("memory is there without a scope")
-	}
-}
-
 // workspace has a manifest, and things around it that nobody may read.
 func workspace(t *testing.T) (string, func(*harness.Construction)) {
 	t.Helper()
@@ -209,7 +159,7 @@ func TestBuiltinsOffered(t *testing.T) {
 		"a file":     {newStand(t), []harness.File{{Handle: "x", MIMEType: "image/png"}}, []string{"list_files", "read_file"}},
 		"a manifest": {standIn(t, dir, manifest), nil, []string{"list_files", "read_file"}},
 		"an upload":  {func() *stand { s := newStand(t); s.uploads = []harness.Upload{{Handle: "u"}}; return s }(), nil, []string{"write_file"}},
-		"memory":     {newStand(t, remembering), nil, []string{"memory_get", "memory_put"}},
+		"memory":     {newStand(t, remembering), nil, []string{"memory_get", "memory_search", "memory_put", "memory_delete"}},
 		"forms":      {newStand(t, func(c *harness.Construction) { c.Interrupts.FormInput = true }), nil, []string{"ask_user"}},
 	} {
 		t.Run(name, func(t *testing.T) {

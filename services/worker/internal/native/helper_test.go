@@ -3,6 +3,8 @@ package native
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -217,10 +219,13 @@ func (f *files) Write(_ context.Context, u harness.Upload, name, mimeType string
 	return "obj-" + u.Handle, nil
 }
 
-// memory are records by scope and key.
+// memory are records by scope and key. What is procedural needs an approval, of
+// the calls in approved.
 type memory struct {
-	mu      sync.Mutex
-	records map[string]harness.MemoryRecord
+	mu       sync.Mutex
+	records  map[string]harness.MemoryRecord
+	approved []string
+	searched []string
 }
 
 func newMemory() *memory { return &memory{records: map[string]harness.MemoryRecord{}} }
@@ -235,16 +240,52 @@ func (m *memory) Get(_ context.Context, scope harness.MemoryScope, key string) (
 	return r, nil
 }
 
-func (m *memory) Put(_ context.Context, _ string, scope harness.MemoryScope, key string, r harness.MemoryRecord) (uint64, error) {
+func (m *memory) Search(_ context.Context, scope harness.MemoryScope, query string, limit int) ([]harness.MemoryMatch, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.searched = append(m.searched, fmt.Sprint(query, " ", limit))
+	var out []harness.MemoryMatch
+	for at, r := range m.records {
+		if s, key, _ := strings.Cut(at, "/"); s == string(scope) && strings.Contains(string(r.Content), query) {
+			out = append(out, harness.MemoryMatch{Key: key, Kind: r.Kind, Revision: r.Revision, Excerpt: string(r.Content)})
+		}
+	}
+	return out, nil
+}
+
+// stands finds the record of a change, or refuses it.
+func (m *memory) stands(callID, at, kind string, revision uint64) error {
+	r := m.records[at]
+	switch {
+	case (kind == "procedural" || r.Kind == "procedural") && !slices.Contains(m.approved, callID):
+		return fault.New(fault.ApprovalRequired, "test")
+	case r.Revision != revision:
+		return fault.New(fault.MemoryRevisionConflict, "test")
+	}
+	return nil
+}
+
+func (m *memory) Put(_ context.Context, callID string, scope harness.MemoryScope, key string, r harness.MemoryRecord) (harness.MemoryWritten, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := string(scope) + "/" + key
-	if m.records[at].Revision != r.Revision {
-		return 0, fault.New(fault.MemoryRevisionConflict, "test")
+	if err := m.stands(callID, at, r.Kind, r.Revision); err != nil {
+		return harness.MemoryWritten{}, err
 	}
 	r.Revision++
 	m.records[at] = r
-	return r.Revision, nil
+	return harness.MemoryWritten{Revision: r.Revision, Redactions: strings.Count(string(r.Content), "[redacted]")}, nil
+}
+
+func (m *memory) Delete(_ context.Context, callID string, scope harness.MemoryScope, key string, revision uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := string(scope) + "/" + key
+	if err := m.stands(callID, at, "", revision); err != nil {
+		return err
+	}
+	delete(m.records, at)
+	return nil
 }
 
 func must(t *testing.T, err error) {

@@ -107,16 +107,22 @@ func (l *level) call(ctx context.Context, o *openCall, c toolCall, t *tool, pare
 		return l.delegateTo(ctx, o, c, t.sub)
 	case toolForm:
 		return l.failed(ctx, o, fault.New(fault.ToolArgumentsInvalid, op, fault.Detail(t.Name+": the last call of an answer")))
-	case toolBuiltin:
-		p, err := t.act(ctx, l.run, c)
-		return l.ended(ctx, o, p, err)
 	default:
-		p, err := l.broker(ctx, c, t)
+		p, err := l.carry(ctx, c, t)
 		if fault.Is(err, fault.ApprovalRequired) {
 			return l.askApproval(ctx, o, c)
 		}
 		return l.ended(ctx, o, p, err)
 	}
+}
+
+// carry makes the call of a tool of the broker or of the harness itself. Either
+// may want a person's approval: approval_required, with nothing done.
+func (l *level) carry(ctx context.Context, c toolCall, t *tool) (produced, error) {
+	if t.kind == toolBuiltin {
+		return t.act(ctx, l.run, c)
+	}
+	return l.broker(ctx, c, t)
 }
 
 func (l *level) broker(ctx context.Context, c toolCall, t *tool) (produced, error) {

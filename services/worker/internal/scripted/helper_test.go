@@ -260,6 +260,8 @@ func (t *tools) Call(ctx context.Context, c harness.ToolCall) (harness.ToolResul
 }
 
 type memory struct {
+	harness.Memory // what these tests do not use
+
 	mu     sync.Mutex
 	record harness.MemoryRecord
 }
@@ -273,15 +275,15 @@ func (m *memory) Get(context.Context, harness.MemoryScope, string) (harness.Memo
 	return m.record, nil
 }
 
-func (m *memory) Put(_ context.Context, _ string, _ harness.MemoryScope, _ string, r harness.MemoryRecord) (uint64, error) {
+func (m *memory) Put(_ context.Context, _ string, _ harness.MemoryScope, _ string, r harness.MemoryRecord) (harness.MemoryWritten, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Revision != m.record.Revision {
-		return 0, fault.New(fault.MemoryRevisionConflict, "test")
+		return harness.MemoryWritten{}, fault.New(fault.MemoryRevisionConflict, "test")
 	}
 	m.record = r
 	m.record.Revision++
-	return m.record.Revision, nil
+	return harness.MemoryWritten{Revision: m.record.Revision}, nil
 }
 
 type files struct{}

@@ -269,13 +269,13 @@ func (s *memoryPutStep) play(ctx context.Context, a actor) error {
 	if a.Memory == nil {
 		return a.outcome(ctx, "memory", fault.New(fault.MemoryScopeDenied, "scripted.memory"))
 	}
-	revision, err := a.Memory.Put(ctx, a.id("memory"), s.Scope, s.Key, harness.MemoryRecord{
+	written, err := a.Memory.Put(ctx, a.id("memory"), s.Scope, s.Key, harness.MemoryRecord{
 		Kind: "semantic", ContentType: "text/plain", Content: []byte(s.Text), Revision: s.Revision,
 	})
 	if err != nil {
 		return a.outcome(ctx, "memory", err)
 	}
-	return a.say(ctx, fmt.Sprintf("memory %s is now at %d", s.Key, revision))
+	return a.say(ctx, fmt.Sprintf("memory %s is now at %d", s.Key, written.Revision))
 }
 
 // outcome says with which code something failed; what ends the run is its error.

@@ -45,8 +45,16 @@ func (o outside) Get(ctx context.Context, _ harness.MemoryScope, _ string) (harn
 	return harness.MemoryRecord{}, o.answer(ctx)
 }
 
-func (o outside) Put(ctx context.Context, _ string, _ harness.MemoryScope, _ string, _ harness.MemoryRecord) (uint64, error) {
-	return 1, o.answer(ctx)
+func (o outside) Search(ctx context.Context, _ harness.MemoryScope, _ string, _ int) ([]harness.MemoryMatch, error) {
+	return nil, o.answer(ctx)
+}
+
+func (o outside) Put(ctx context.Context, _ string, _ harness.MemoryScope, _ string, _ harness.MemoryRecord) (harness.MemoryWritten, error) {
+	return harness.MemoryWritten{Revision: 1}, o.answer(ctx)
+}
+
+func (o outside) Delete(ctx context.Context, _ string, _ harness.MemoryScope, _ string, _ uint64) error {
+	return o.answer(ctx)
 }
 
 func (o outside) RoundTrip(r *http.Request) (*http.Response, error) {

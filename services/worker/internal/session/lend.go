@@ -130,8 +130,23 @@ func (l lentMemory) Get(ctx context.Context, scope harness.MemoryScope, key stri
 	return call(ctx, l.r, func(ctx context.Context) (harness.MemoryRecord, error) { return l.next.Get(ctx, scope, key) })
 }
 
-func (l lentMemory) Put(ctx context.Context, callID string, scope harness.MemoryScope, key string, m harness.MemoryRecord) (uint64, error) {
-	return act(ctx, l.r, "memory:"+callID, func(ctx context.Context) (uint64, error) { return l.next.Put(ctx, callID, scope, key, m) })
+func (l lentMemory) Search(ctx context.Context, scope harness.MemoryScope, query string, limit int) ([]harness.MemoryMatch, error) {
+	return call(ctx, l.r, func(ctx context.Context) ([]harness.MemoryMatch, error) {
+		return l.next.Search(ctx, scope, query, limit)
+	})
+}
+
+func (l lentMemory) Put(ctx context.Context, callID string, scope harness.MemoryScope, key string, m harness.MemoryRecord) (harness.MemoryWritten, error) {
+	return act(ctx, l.r, "memory:"+callID, func(ctx context.Context) (harness.MemoryWritten, error) {
+		return l.next.Put(ctx, callID, scope, key, m)
+	})
+}
+
+func (l lentMemory) Delete(ctx context.Context, callID string, scope harness.MemoryScope, key string, revision uint64) error {
+	_, err := act(ctx, l.r, "memory:"+callID, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.next.Delete(ctx, callID, scope, key, revision)
+	})
+	return err
 }
 
 // lentTransport closes a model's stream with the run, also one that the harness

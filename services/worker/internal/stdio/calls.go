@@ -198,13 +198,14 @@ func (t *turn) getMemory(ctx context.Context, m *memoryGetMessage) error {
 }
 
 func (t *turn) putMemory(ctx context.Context, m *memoryPutMessage) error {
-	return t.answerTo(ctx, "memory_result", m.ID, func(ctx context.Context, a *answer) (err error) {
+	return t.answerTo(ctx, "memory_result", m.ID, func(ctx context.Context, a *answer) error {
 		if err := t.memoryScope(m.Scope); err != nil {
 			return err
 		}
-		a.Revision, err = t.Memory.Put(ctx, m.ID, harness.MemoryScope(m.Scope), m.Key, harness.MemoryRecord{
+		written, err := t.Memory.Put(ctx, m.ID, harness.MemoryScope(m.Scope), m.Key, harness.MemoryRecord{
 			Kind: m.Kind, ContentType: m.ContentType, Content: []byte(m.Content), Revision: m.ExpectedRevision,
 		})
+		a.Revision = written.Revision
 		return err
 	})
 }

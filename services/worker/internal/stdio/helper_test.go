@@ -324,6 +324,8 @@ func (t *tools) seen() string {
 }
 
 type memory struct {
+	harness.Memory // what these tests do not use
+
 	mu      sync.Mutex
 	records map[string]harness.MemoryRecord
 }
@@ -338,15 +340,15 @@ func (m *memory) Get(_ context.Context, _ harness.MemoryScope, key string) (harn
 	return r, nil
 }
 
-func (m *memory) Put(_ context.Context, _ string, _ harness.MemoryScope, key string, r harness.MemoryRecord) (uint64, error) {
+func (m *memory) Put(_ context.Context, _ string, _ harness.MemoryScope, key string, r harness.MemoryRecord) (harness.MemoryWritten, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.records[key].Revision != r.Revision {
-		return 0, fault.New(fault.MemoryRevisionConflict, "test")
+		return harness.MemoryWritten{}, fault.New(fault.MemoryRevisionConflict, "test")
 	}
 	r.Revision++
 	m.records = map[string]harness.MemoryRecord{key: r}
-	return r.Revision, nil
+	return harness.MemoryWritten{Revision: r.Revision}, nil
 }
 
 type files struct{ written string }

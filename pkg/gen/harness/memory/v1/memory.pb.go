@@ -131,16 +131,73 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{1}
 }
 
+// Rank is how found records are ordered.
+type Rank int32
+
+const (
+	// Lexical.
+	Rank_RANK_UNSPECIFIED Rank = 0
+	// By the words of the query (BM25).
+	Rank_RANK_LEXICAL Rank = 1
+	// By an embedding endpoint; not_implemented where there is none.
+	Rank_RANK_VECTOR Rank = 2
+)
+
+// Enum value maps for Rank.
+var (
+	Rank_name = map[int32]string{
+		0: "RANK_UNSPECIFIED",
+		1: "RANK_LEXICAL",
+		2: "RANK_VECTOR",
+	}
+	Rank_value = map[string]int32{
+		"RANK_UNSPECIFIED": 0,
+		"RANK_LEXICAL":     1,
+		"RANK_VECTOR":      2,
+	}
+)
+
+func (x Rank) Enum() *Rank {
+	p := new(Rank)
+	*p = x
+	return p
+}
+
+func (x Rank) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Rank) Descriptor() protoreflect.EnumDescriptor {
+	return file_harness_memory_v1_memory_proto_enumTypes[2].Descriptor()
+}
+
+func (Rank) Type() protoreflect.EnumType {
+	return &file_harness_memory_v1_memory_proto_enumTypes[2]
+}
+
+func (x Rank) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Rank.Descriptor instead.
+func (Rank) EnumDescriptor() ([]byte, []int) {
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{2}
+}
+
 // Record is one memory.
 type Record struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Kind          Kind                   `protobuf:"varint,2,opt,name=kind,proto3,enum=harness.memory.v1.Kind" json:"kind,omitempty"`
-	ContentType   string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
-	Content       []byte                 `protobuf:"bytes,4,opt,name=content,proto3" json:"content,omitempty"`
-	Revision      uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	Sha256        []byte                 `protobuf:"bytes,6,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Key         string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Kind        Kind                   `protobuf:"varint,2,opt,name=kind,proto3,enum=harness.memory.v1.Kind" json:"kind,omitempty"`
+	ContentType string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	Content     []byte                 `protobuf:"bytes,4,opt,name=content,proto3" json:"content,omitempty"`
+	Revision    uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Sha256      []byte                 `protobuf:"bytes,6,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	UpdatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// Absent for a record that is kept until it is deleted.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// What the record was made of, if it was made of other records.
+	Sources       []*Source `protobuf:"bytes,9,rep,name=sources,proto3" json:"sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,6 +281,73 @@ func (x *Record) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Record) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *Record) GetSources() []*Source {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+// Source is a revision of another record of the same scope.
+type Source struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Source) Reset() {
+	*x = Source{}
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Source) ProtoMessage() {}
+
+func (x *Source) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Source.ProtoReflect.Descriptor instead.
+func (*Source) Descriptor() ([]byte, []int) {
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Source) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Source) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // GetRequest names one record.
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -236,7 +360,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[1]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +372,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[1]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +385,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{1}
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetRequest) GetEnvelope() *v1.Envelope {
@@ -295,7 +419,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[2]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -307,7 +431,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[2]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -320,7 +444,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{2}
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetResponse) GetRecord() *Record {
@@ -342,13 +466,20 @@ type PutRequest struct {
 	Content     []byte `protobuf:"bytes,6,opt,name=content,proto3" json:"content,omitempty"`
 	// The revision that stands; absent when the record must not exist yet.
 	ExpectedRevision *uint64 `protobuf:"varint,7,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The operator's retention profile; empty is the scope's default.
+	Retention string `protobuf:"bytes,8,opt,name=retention,proto3" json:"retention,omitempty"`
+	// The records that this one consolidates: each must stand at its revision.
+	Sources []*Source `protobuf:"bytes,9,rep,name=sources,proto3" json:"sources,omitempty"`
+	// The tool call that asks for this, where a person may have approved it. The
+	// idempotency key is then the one that follows from it.
+	ToolCallId    string `protobuf:"bytes,10,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[3]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +491,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[3]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +504,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{3}
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PutRequest) GetEnvelope() *v1.Envelope {
@@ -425,19 +556,42 @@ func (x *PutRequest) GetExpectedRevision() uint64 {
 	return 0
 }
 
+func (x *PutRequest) GetRetention() string {
+	if x != nil {
+		return x.Retention
+	}
+	return ""
+}
+
+func (x *PutRequest) GetSources() []*Source {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *PutRequest) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
 // PutResponse has the new revision.
 type PutResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The outcome was stored by an earlier call with the same key.
-	Replayed      bool `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed bool `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// How many secrets were cut out of the content before it was stored.
+	Redactions    uint32 `protobuf:"varint,3,opt,name=redactions,proto3" json:"redactions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutResponse) Reset() {
 	*x = PutResponse{}
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[4]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +603,7 @@ func (x *PutResponse) String() string {
 func (*PutResponse) ProtoMessage() {}
 
 func (x *PutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_memory_v1_memory_proto_msgTypes[4]
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +616,7 @@ func (x *PutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutResponse.ProtoReflect.Descriptor instead.
 func (*PutResponse) Descriptor() ([]byte, []int) {
-	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{4}
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PutResponse) GetRevision() uint64 {
@@ -479,11 +633,381 @@ func (x *PutResponse) GetReplayed() bool {
 	return false
 }
 
+func (x *PutResponse) GetRedactions() uint32 {
+	if x != nil {
+		return x.Redactions
+	}
+	return 0
+}
+
+// DeleteRequest removes one record.
+type DeleteRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	Scope    Scope                  `protobuf:"varint,2,opt,name=scope,proto3,enum=harness.memory.v1.Scope" json:"scope,omitempty"`
+	Key      string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// The revision that stands.
+	ExpectedRevision uint64 `protobuf:"varint,4,opt,name=expected_revision,json=expectedRevision,proto3" json:"expected_revision,omitempty"`
+	// As in PutRequest.
+	ToolCallId    string `protobuf:"bytes,5,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRequest) Reset() {
+	*x = DeleteRequest{}
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequest) ProtoMessage() {}
+
+func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRequest) Descriptor() ([]byte, []int) {
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DeleteRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *DeleteRequest) GetScope() Scope {
+	if x != nil {
+		return x.Scope
+	}
+	return Scope_SCOPE_UNSPECIFIED
+}
+
+func (x *DeleteRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetExpectedRevision() uint64 {
+	if x != nil {
+		return x.ExpectedRevision
+	}
+	return 0
+}
+
+func (x *DeleteRequest) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+// DeleteResponse has the revision of the deletion: a record that is put under
+// this key later has a higher one.
+type DeleteResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// As in PutResponse.
+	Replayed      bool `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteResponse) Reset() {
+	*x = DeleteResponse{}
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteResponse) ProtoMessage() {}
+
+func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
+func (*DeleteResponse) Descriptor() ([]byte, []int) {
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeleteResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
+}
+
+// SearchRequest looks for records of one scope.
+type SearchRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	Scope    Scope                  `protobuf:"varint,2,opt,name=scope,proto3,enum=harness.memory.v1.Scope" json:"scope,omitempty"`
+	// Words; a record that has one of them is found.
+	Query string `protobuf:"bytes,3,opt,name=query,proto3" json:"query,omitempty"`
+	// Kinds of records to find; none is all of them.
+	Kinds []Kind `protobuf:"varint,4,rep,packed,name=kinds,proto3,enum=harness.memory.v1.Kind" json:"kinds,omitempty"`
+	// The most that are answered; 0 is 10.
+	Limit         uint32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Rank          Rank   `protobuf:"varint,6,opt,name=rank,proto3,enum=harness.memory.v1.Rank" json:"rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchRequest) Reset() {
+	*x = SearchRequest{}
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchRequest) ProtoMessage() {}
+
+func (x *SearchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
+func (*SearchRequest) Descriptor() ([]byte, []int) {
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SearchRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetScope() Scope {
+	if x != nil {
+		return x.Scope
+	}
+	return Scope_SCOPE_UNSPECIFIED
+}
+
+func (x *SearchRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetKinds() []Kind {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetRank() Rank {
+	if x != nil {
+		return x.Rank
+	}
+	return Rank_RANK_UNSPECIFIED
+}
+
+// SearchResponse has what was found, the best first.
+type SearchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Matches       []*Match               `protobuf:"bytes,1,rep,name=matches,proto3" json:"matches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchResponse) Reset() {
+	*x = SearchResponse{}
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchResponse) ProtoMessage() {}
+
+func (x *SearchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
+func (*SearchResponse) Descriptor() ([]byte, []int) {
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SearchResponse) GetMatches() []*Match {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+// Match is a record that was found.
+type Match struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Key         string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Kind        Kind                   `protobuf:"varint,2,opt,name=kind,proto3,enum=harness.memory.v1.Kind" json:"kind,omitempty"`
+	ContentType string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	Revision    uint64                 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	UpdatedAt   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// A part of the content around the first word that was found, at most 512
+	// bytes.
+	Excerpt string `protobuf:"bytes,6,opt,name=excerpt,proto3" json:"excerpt,omitempty"`
+	// Higher is better; it compares only within one answer.
+	Score         float64 `protobuf:"fixed64,7,opt,name=score,proto3" json:"score,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Match) Reset() {
+	*x = Match{}
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Match) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Match) ProtoMessage() {}
+
+func (x *Match) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_memory_v1_memory_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Match.ProtoReflect.Descriptor instead.
+func (*Match) Descriptor() ([]byte, []int) {
+	return file_harness_memory_v1_memory_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Match) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Match) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *Match) GetContentType() string {
+	if x != nil {
+		return x.ContentType
+	}
+	return ""
+}
+
+func (x *Match) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Match) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+func (x *Match) GetExcerpt() string {
+	if x != nil {
+		return x.Excerpt
+	}
+	return ""
+}
+
+func (x *Match) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
 var File_harness_memory_v1_memory_proto protoreflect.FileDescriptor
 
 const file_harness_memory_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x1eharness/memory/v1/memory.proto\x12\x11harness.memory.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fharness/fence/v1/envelope.proto\"\xf8\x01\n" +
+	"\x1eharness/memory/v1/memory.proto\x12\x11harness.memory.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fharness/fence/v1/envelope.proto\"\xe8\x02\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x17.harness.memory.v1.KindR\x04kind\x12!\n" +
@@ -492,7 +1016,13 @@ const file_harness_memory_v1_memory_proto_rawDesc = "" +
 	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06sha256\x18\x06 \x01(\fR\x06sha256\x129\n" +
 	"\n" +
-	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\xbb\x01\n" +
+	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x129\n" +
+	"\n" +
+	"expires_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x123\n" +
+	"\asources\x18\t \x03(\v2\x19.harness.memory.v1.SourceR\asources\"`\n" +
+	"\x06Source\x121\n" +
+	"\x03key\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x03key\x12#\n" +
+	"\brevision\x18\x02 \x01(\x04B\a\xbaH\x042\x02(\x01R\brevision\"\xbb\x01\n" +
 	"\n" +
 	"GetRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12:\n" +
@@ -500,7 +1030,7 @@ const file_harness_memory_v1_memory_proto_rawDesc = "" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x05scope\x121\n" +
 	"\x03key\x18\x03 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x03key\"@\n" +
 	"\vGetResponse\x121\n" +
-	"\x06record\x18\x01 \x01(\v2\x19.harness.memory.v1.RecordR\x06record\"\xab\x03\n" +
+	"\x06record\x18\x01 \x01(\v2\x19.harness.memory.v1.RecordR\x06record\"\xf1\x04\n" +
 	"\n" +
 	"PutRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12:\n" +
@@ -512,11 +1042,49 @@ const file_harness_memory_v1_memory_proto_rawDesc = "" +
 	"\fcontent_type\x18\x05 \x01(\tB#\xbaH r\x1eR\n" +
 	"text/plainR\x10application/jsonR\vcontentType\x12%\n" +
 	"\acontent\x18\x06 \x01(\fB\v\xbaH\bz\x06\x10\x01\x18\x80\x80\x04R\acontent\x120\n" +
-	"\x11expected_revision\x18\a \x01(\x04H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
-	"\x12_expected_revision\"E\n" +
+	"\x11expected_revision\x18\a \x01(\x04H\x00R\x10expectedRevision\x88\x01\x01\x12?\n" +
+	"\tretention\x18\b \x01(\tB!\xbaH\x1er\x1c2\x1a^([a-z][a-z0-9_-]{0,31})?$R\tretention\x12=\n" +
+	"\asources\x18\t \x03(\v2\x19.harness.memory.v1.SourceB\b\xbaH\x05\x92\x01\x02\x10\x10R\asources\x12D\n" +
+	"\ftool_call_id\x18\n" +
+	" \x01(\tB\"\xbaH\x1fr\x1d2\x1b^([A-Za-z0-9._:-]{1,128})?$R\n" +
+	"toolCallIdB\x14\n" +
+	"\x12_expected_revision\"e\n" +
 	"\vPutResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1a\n" +
-	"\breplayed\x18\x02 \x01(\bR\breplayed*W\n" +
+	"\breplayed\x18\x02 \x01(\bR\breplayed\x12\x1e\n" +
+	"\n" +
+	"redactions\x18\x03 \x01(\rR\n" +
+	"redactions\"\xba\x02\n" +
+	"\rDeleteRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12:\n" +
+	"\x05scope\x18\x02 \x01(\x0e2\x18.harness.memory.v1.ScopeB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x05scope\x121\n" +
+	"\x03key\x18\x03 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x03key\x124\n" +
+	"\x11expected_revision\x18\x04 \x01(\x04B\a\xbaH\x042\x02(\x01R\x10expectedRevision\x12D\n" +
+	"\ftool_call_id\x18\x05 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^([A-Za-z0-9._:-]{1,128})?$R\n" +
+	"toolCallId\"H\n" +
+	"\x0eDeleteResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1a\n" +
+	"\breplayed\x18\x02 \x01(\bR\breplayed\"\xc8\x02\n" +
+	"\rSearchRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12:\n" +
+	"\x05scope\x18\x02 \x01(\x0e2\x18.harness.memory.v1.ScopeB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x05scope\x12#\n" +
+	"\x05query\x18\x03 \x01(\tB\r\xbaH\ar\x05\x10\x01(\x80\b\x80\x01\x01R\x05query\x12@\n" +
+	"\x05kinds\x18\x04 \x03(\x0e2\x17.harness.memory.v1.KindB\x11\xbaH\x0e\x92\x01\v\x10\x03\"\a\x82\x01\x04\x10\x01 \x00R\x05kinds\x12\x1d\n" +
+	"\x05limit\x18\x05 \x01(\rB\a\xbaH\x04*\x02\x182R\x05limit\x125\n" +
+	"\x04rank\x18\x06 \x01(\x0e2\x17.harness.memory.v1.RankB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04rank\"D\n" +
+	"\x0eSearchResponse\x122\n" +
+	"\amatches\x18\x01 \x03(\v2\x18.harness.memory.v1.MatchR\amatches\"\xf5\x01\n" +
+	"\x05Match\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x17.harness.memory.v1.KindR\x04kind\x12!\n" +
+	"\fcontent_type\x18\x03 \x01(\tR\vcontentType\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\x129\n" +
+	"\n" +
+	"updated_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x1d\n" +
+	"\aexcerpt\x18\x06 \x01(\tB\x03\x80\x01\x01R\aexcerpt\x12\x14\n" +
+	"\x05score\x18\a \x01(\x01R\x05score*W\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -527,10 +1095,16 @@ const file_harness_memory_v1_memory_proto_rawDesc = "" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_SEMANTIC\x10\x01\x12\x1b\n" +
 	"\x17KIND_EPISODIC_REFERENCE\x10\x02\x12\x13\n" +
-	"\x0fKIND_PROCEDURAL\x10\x032\xa0\x01\n" +
+	"\x0fKIND_PROCEDURAL\x10\x03*?\n" +
+	"\x04Rank\x12\x14\n" +
+	"\x10RANK_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fRANK_LEXICAL\x10\x01\x12\x0f\n" +
+	"\vRANK_VECTOR\x10\x022\xc3\x02\n" +
 	"\rMemoryService\x12I\n" +
-	"\x03Get\x12\x1d.harness.memory.v1.GetRequest\x1a\x1e.harness.memory.v1.GetResponse\"\x03\x90\x02\x01\x12D\n" +
-	"\x03Put\x12\x1d.harness.memory.v1.PutRequest\x1a\x1e.harness.memory.v1.PutResponseB2Z0cofferdam.dev/pkg/gen/harness/memory/v1;memoryv1b\x06proto3"
+	"\x03Get\x12\x1d.harness.memory.v1.GetRequest\x1a\x1e.harness.memory.v1.GetResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\x06Search\x12 .harness.memory.v1.SearchRequest\x1a!.harness.memory.v1.SearchResponse\"\x03\x90\x02\x01\x12D\n" +
+	"\x03Put\x12\x1d.harness.memory.v1.PutRequest\x1a\x1e.harness.memory.v1.PutResponse\x12M\n" +
+	"\x06Delete\x12 .harness.memory.v1.DeleteRequest\x1a!.harness.memory.v1.DeleteResponseB2Z0cofferdam.dev/pkg/gen/harness/memory/v1;memoryv1b\x06proto3"
 
 var (
 	file_harness_memory_v1_memory_proto_rawDescOnce sync.Once
@@ -544,37 +1118,60 @@ func file_harness_memory_v1_memory_proto_rawDescGZIP() []byte {
 	return file_harness_memory_v1_memory_proto_rawDescData
 }
 
-var file_harness_memory_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_harness_memory_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_harness_memory_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_harness_memory_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_harness_memory_v1_memory_proto_goTypes = []any{
 	(Scope)(0),                    // 0: harness.memory.v1.Scope
 	(Kind)(0),                     // 1: harness.memory.v1.Kind
-	(*Record)(nil),                // 2: harness.memory.v1.Record
-	(*GetRequest)(nil),            // 3: harness.memory.v1.GetRequest
-	(*GetResponse)(nil),           // 4: harness.memory.v1.GetResponse
-	(*PutRequest)(nil),            // 5: harness.memory.v1.PutRequest
-	(*PutResponse)(nil),           // 6: harness.memory.v1.PutResponse
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
-	(*v1.Envelope)(nil),           // 8: harness.fence.v1.Envelope
+	(Rank)(0),                     // 2: harness.memory.v1.Rank
+	(*Record)(nil),                // 3: harness.memory.v1.Record
+	(*Source)(nil),                // 4: harness.memory.v1.Source
+	(*GetRequest)(nil),            // 5: harness.memory.v1.GetRequest
+	(*GetResponse)(nil),           // 6: harness.memory.v1.GetResponse
+	(*PutRequest)(nil),            // 7: harness.memory.v1.PutRequest
+	(*PutResponse)(nil),           // 8: harness.memory.v1.PutResponse
+	(*DeleteRequest)(nil),         // 9: harness.memory.v1.DeleteRequest
+	(*DeleteResponse)(nil),        // 10: harness.memory.v1.DeleteResponse
+	(*SearchRequest)(nil),         // 11: harness.memory.v1.SearchRequest
+	(*SearchResponse)(nil),        // 12: harness.memory.v1.SearchResponse
+	(*Match)(nil),                 // 13: harness.memory.v1.Match
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*v1.Envelope)(nil),           // 15: harness.fence.v1.Envelope
 }
 var file_harness_memory_v1_memory_proto_depIdxs = []int32{
 	1,  // 0: harness.memory.v1.Record.kind:type_name -> harness.memory.v1.Kind
-	7,  // 1: harness.memory.v1.Record.updated_at:type_name -> google.protobuf.Timestamp
-	8,  // 2: harness.memory.v1.GetRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 3: harness.memory.v1.GetRequest.scope:type_name -> harness.memory.v1.Scope
-	2,  // 4: harness.memory.v1.GetResponse.record:type_name -> harness.memory.v1.Record
-	8,  // 5: harness.memory.v1.PutRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 6: harness.memory.v1.PutRequest.scope:type_name -> harness.memory.v1.Scope
-	1,  // 7: harness.memory.v1.PutRequest.kind:type_name -> harness.memory.v1.Kind
-	3,  // 8: harness.memory.v1.MemoryService.Get:input_type -> harness.memory.v1.GetRequest
-	5,  // 9: harness.memory.v1.MemoryService.Put:input_type -> harness.memory.v1.PutRequest
-	4,  // 10: harness.memory.v1.MemoryService.Get:output_type -> harness.memory.v1.GetResponse
-	6,  // 11: harness.memory.v1.MemoryService.Put:output_type -> harness.memory.v1.PutResponse
-	10, // [10:12] is the sub-list for method output_type
-	8,  // [8:10] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	14, // 1: harness.memory.v1.Record.updated_at:type_name -> google.protobuf.Timestamp
+	14, // 2: harness.memory.v1.Record.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 3: harness.memory.v1.Record.sources:type_name -> harness.memory.v1.Source
+	15, // 4: harness.memory.v1.GetRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 5: harness.memory.v1.GetRequest.scope:type_name -> harness.memory.v1.Scope
+	3,  // 6: harness.memory.v1.GetResponse.record:type_name -> harness.memory.v1.Record
+	15, // 7: harness.memory.v1.PutRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 8: harness.memory.v1.PutRequest.scope:type_name -> harness.memory.v1.Scope
+	1,  // 9: harness.memory.v1.PutRequest.kind:type_name -> harness.memory.v1.Kind
+	4,  // 10: harness.memory.v1.PutRequest.sources:type_name -> harness.memory.v1.Source
+	15, // 11: harness.memory.v1.DeleteRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 12: harness.memory.v1.DeleteRequest.scope:type_name -> harness.memory.v1.Scope
+	15, // 13: harness.memory.v1.SearchRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 14: harness.memory.v1.SearchRequest.scope:type_name -> harness.memory.v1.Scope
+	1,  // 15: harness.memory.v1.SearchRequest.kinds:type_name -> harness.memory.v1.Kind
+	2,  // 16: harness.memory.v1.SearchRequest.rank:type_name -> harness.memory.v1.Rank
+	13, // 17: harness.memory.v1.SearchResponse.matches:type_name -> harness.memory.v1.Match
+	1,  // 18: harness.memory.v1.Match.kind:type_name -> harness.memory.v1.Kind
+	14, // 19: harness.memory.v1.Match.updated_at:type_name -> google.protobuf.Timestamp
+	5,  // 20: harness.memory.v1.MemoryService.Get:input_type -> harness.memory.v1.GetRequest
+	11, // 21: harness.memory.v1.MemoryService.Search:input_type -> harness.memory.v1.SearchRequest
+	7,  // 22: harness.memory.v1.MemoryService.Put:input_type -> harness.memory.v1.PutRequest
+	9,  // 23: harness.memory.v1.MemoryService.Delete:input_type -> harness.memory.v1.DeleteRequest
+	6,  // 24: harness.memory.v1.MemoryService.Get:output_type -> harness.memory.v1.GetResponse
+	12, // 25: harness.memory.v1.MemoryService.Search:output_type -> harness.memory.v1.SearchResponse
+	8,  // 26: harness.memory.v1.MemoryService.Put:output_type -> harness.memory.v1.PutResponse
+	10, // 27: harness.memory.v1.MemoryService.Delete:output_type -> harness.memory.v1.DeleteResponse
+	24, // [24:28] is the sub-list for method output_type
+	20, // [20:24] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_harness_memory_v1_memory_proto_init() }
@@ -582,14 +1179,14 @@ func file_harness_memory_v1_memory_proto_init() {
 	if File_harness_memory_v1_memory_proto != nil {
 		return
 	}
-	file_harness_memory_v1_memory_proto_msgTypes[3].OneofWrappers = []any{}
+	file_harness_memory_v1_memory_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_memory_v1_memory_proto_rawDesc), len(file_harness_memory_v1_memory_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   5,
+			NumEnums:      3,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5,6 +5,7 @@ package memorystore
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,45 +15,6 @@ import (
 )
 
 const component = "memory"
-
-// migrations of the tables, which all begin with memory_.
-//
-// memory_changes has one row for each write that was ever made: it answers
-// repeats, and it is the record of where every revision came from. Contents stand
-// only in memory_records, so that deleting a record deletes its content.
-var migrations = []string{`
-CREATE TABLE memory_records (
-	namespace    TEXT NOT NULL,
-	key          TEXT NOT NULL,
-	kind         TEXT NOT NULL,
-	content_type TEXT NOT NULL,
-	content      BLOB NOT NULL,
-	revision     INTEGER NOT NULL,
-	sha256       BLOB NOT NULL,
-	updated_at   INTEGER NOT NULL, -- Unix microseconds
-	binding_id   TEXT NOT NULL,
-	epoch        INTEGER NOT NULL,
-	generation   INTEGER NOT NULL,
-	run_id       TEXT NOT NULL,
-	writer       TEXT NOT NULL,
-	previous     INTEGER NOT NULL,
-	PRIMARY KEY (namespace, key)
-) STRICT;
-CREATE TABLE memory_changes (
-	id         TEXT PRIMARY KEY,
-	namespace  TEXT NOT NULL,
-	key        TEXT NOT NULL,
-	revision   INTEGER NOT NULL,
-	sha256     BLOB NOT NULL,
-	at         INTEGER NOT NULL, -- Unix microseconds
-	binding_id TEXT NOT NULL,
-	epoch      INTEGER NOT NULL,
-	generation INTEGER NOT NULL,
-	run_id     TEXT NOT NULL,
-	writer     TEXT NOT NULL
-) STRICT;
-CREATE INDEX memory_changes_by_record ON memory_changes (namespace, key, revision);
-`}
 
 // SQLite keeps memory in one SQLite file.
 type SQLite struct{ db *sqlstore.DB }
@@ -71,82 +33,148 @@ func OpenSQLite(ctx context.Context, path string) (*SQLite, error) {
 // Close closes the file.
 func (s *SQLite) Close() error { return s.db.Close() }
 
-// Check asks whether the file answers.
+// Check asks whether the file answers, with the version that is known here.
 func (s *SQLite) Check(ctx context.Context) error { return s.db.Check(ctx) }
 
+// there is the condition for a record that exists; its argument is now.
+const there = `deleted = 0 AND (expires_at = 0 OR expires_at > ?)`
+
 // Get implements [memory.Store].
-func (s *SQLite) Get(ctx context.Context, namespace, key string) (memory.Record, error) {
-	const query = `SELECT kind, content_type, content, revision, sha256, updated_at, binding_id, epoch, generation, run_id, writer, previous
-		FROM memory_records WHERE namespace = ? AND key = ?`
+func (s *SQLite) Get(ctx context.Context, namespace, key string, now time.Time) (memory.Record, error) {
+	const query = `SELECT kind, content_type, content, revision, sha256, updated_at, retention, expires_at, redactions,
+		binding_id, epoch, generation, run_id, writer, previous, sources, approved
+		FROM memory_records WHERE namespace = ? AND key = ? AND ` + there
 	r := memory.Record{Key: key}
-	var sum []byte
-	var at int64
-	err := s.db.QueryRow(ctx, query, namespace, key).Scan(&r.Kind, &r.ContentType, &r.Content, &r.Revision, &sum, &at,
-		&r.Origin.BindingID, &r.Origin.Epoch, &r.Origin.Generation, &r.Origin.RunID, &r.Origin.Writer, &r.Origin.Previous)
+	var f fields
+	err := s.db.QueryRow(ctx, query, namespace, key, now.UnixMicro()).Scan(append([]any{&r.Kind, &r.ContentType, &r.Content}, f.into(&r)...)...)
+	if err == nil {
+		err = f.finish(&r)
+	}
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return memory.Record{}, memory.ErrNotFound
 	case err != nil:
 		return memory.Record{}, fmt.Errorf("get memory: %w", err)
-	case copy(r.SHA256[:], sum) != len(r.SHA256) || len(sum) != len(r.SHA256):
-		return memory.Record{}, errors.New("get memory: digest is damaged")
 	}
-	r.UpdatedAt = time.UnixMicro(at).UTC()
 	return r, nil
 }
 
-// Put implements [memory.Store]. Its transaction holds the write lock from its
-// beginning.
-func (s *SQLite) Put(ctx context.Context, c memory.Change, most int) (revision uint64, err error) {
-	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		err := tx.QueryRowContext(ctx, `SELECT revision FROM memory_changes WHERE id = ?`, c.ID).Scan(&revision)
-		if !errors.Is(err, sql.ErrNoRows) {
-			return err // a repeat, or a failure
-		}
-		revision = c.Expected + 1
-		if err := compare(ctx, tx, c, most); err != nil {
-			return err
-		}
-		return write(ctx, tx, c)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("put memory: %w", err)
-	}
-	return revision, nil
+// fields are those that a record and its audit have in common, as SQLite keeps
+// them.
+type fields struct {
+	sum         []byte
+	at, expires int64
+	sources     []byte
 }
 
-func compare(ctx context.Context, tx *sql.Tx, c memory.Change, most int) error {
-	var stands uint64
-	err := tx.QueryRowContext(ctx, `SELECT revision FROM memory_records WHERE namespace = ? AND key = ?`, c.Namespace, c.Record.Key).Scan(&stands)
-	switch {
-	case err != nil && !errors.Is(err, sql.ErrNoRows):
-		return err
-	case stands != c.Expected:
-		return memory.ErrRevision
-	case stands > 0:
-		return nil
+func (f *fields) into(r *memory.Record) []any {
+	o := &r.Origin
+	return []any{
+		&r.Revision, &f.sum, &f.at, &r.Retention, &f.expires, &r.Redactions,
+		&o.BindingID, &o.Epoch, &o.Generation, &o.RunID, &o.Writer, &o.Previous, &f.sources, &o.ApprovedCall,
 	}
-	var n int
-	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM memory_records WHERE namespace = ?`, c.Namespace).Scan(&n); err != nil {
-		return err
+}
+
+func (f *fields) finish(r *memory.Record) error {
+	if len(f.sum) > 0 && copy(r.SHA256[:], f.sum) != len(r.SHA256) || len(f.sum) > len(r.SHA256) {
+		return errors.New("digest is damaged")
 	}
-	if n >= most {
-		return memory.ErrFull
+	r.UpdatedAt, r.ExpiresAt = fromMicro(f.at), fromMicro(f.expires)
+	if err := json.Unmarshal(f.sources, &r.Origin.Sources); err != nil {
+		return errors.New("sources are damaged")
 	}
 	return nil
 }
 
-func write(ctx context.Context, tx *sql.Tx, c memory.Change) error {
-	r, o, at := c.Record, c.Record.Origin, c.Record.UpdatedAt.UnixMicro()
-	const record = `INSERT OR REPLACE INTO memory_records
-		(namespace, key, kind, content_type, content, revision, sha256, updated_at, binding_id, epoch, generation, run_id, writer, previous)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	if _, err := tx.ExecContext(ctx, record, c.Namespace, r.Key, string(r.Kind), r.ContentType, r.Content, c.Expected+1, r.SHA256[:], at,
-		o.BindingID, o.Epoch, o.Generation, o.RunID, o.Writer, c.Expected); err != nil {
-		return err
+// Expired implements [memory.Store].
+func (s *SQLite) Expired(ctx context.Context, now time.Time, limit int) ([]memory.Address, error) {
+	rows, err := s.db.Reader().QueryContext(ctx, `SELECT namespace, key, revision, kind FROM memory_records
+		WHERE deleted = 0 AND expires_at > 0 AND expires_at <= ? ORDER BY expires_at, namespace, key LIMIT ?`, now.UnixMicro(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("expired memory: %w", err)
 	}
-	const change = `INSERT INTO memory_changes (id, namespace, key, revision, sha256, at, binding_id, epoch, generation, run_id, writer)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	_, err := tx.ExecContext(ctx, change, c.ID, c.Namespace, r.Key, c.Expected+1, r.SHA256[:], at, o.BindingID, o.Epoch, o.Generation, o.RunID, o.Writer)
-	return err
+	return collect(rows, "expired memory", func(rows *sql.Rows) (a memory.Address, err error) {
+		return a, rows.Scan(&a.Namespace, &a.Key, &a.Revision, &a.Kind)
+	})
+}
+
+// Forget implements [memory.Store].
+func (s *SQLite) Forget(ctx context.Context, before time.Time, limit int) (int, error) {
+	n := 0
+	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT namespace, key FROM memory_records WHERE deleted = 1 AND updated_at < ? LIMIT ?`, before.UnixMicro(), limit)
+		if err != nil {
+			return err
+		}
+		gone, err := collect(rows, "deleted memory", func(rows *sql.Rows) (a memory.Address, err error) {
+			return a, rows.Scan(&a.Namespace, &a.Key)
+		})
+		if err != nil {
+			return err
+		}
+		n = len(gone)
+		for _, a := range gone {
+			for _, table := range []string{
+				`DELETE FROM memory_changes WHERE namespace = ? AND key = ?`, `DELETE FROM memory_records WHERE namespace = ? AND key = ?`,
+			} {
+				if _, err := tx.ExecContext(ctx, table, a.Namespace, a.Key); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("forget memory: %w", err)
+	}
+	return n, nil
+}
+
+// Audit implements [memory.Store].
+func (s *SQLite) Audit(ctx context.Context, namespace, key string) ([]memory.Entry, error) {
+	rows, err := s.db.Reader().QueryContext(ctx, `SELECT id, operation, kind, content_type, revision, sha256, at, retention, expires_at, redactions,
+		binding_id, epoch, generation, run_id, writer, previous, sources, approved
+		FROM memory_changes WHERE namespace = ? AND key = ? ORDER BY revision`, namespace, key)
+	if err != nil {
+		return nil, fmt.Errorf("audit of memory: %w", err)
+	}
+	return collect(rows, "audit of memory", func(rows *sql.Rows) (memory.Entry, error) {
+		e := memory.Entry{Record: memory.Record{Key: key}}
+		var f fields
+		if err := rows.Scan(append([]any{&e.ID, &e.Operation, &e.Record.Kind, &e.Record.ContentType}, f.into(&e.Record)...)...); err != nil {
+			return e, err
+		}
+		return e, f.finish(&e.Record)
+	})
+}
+
+func collect[T any](rows *sql.Rows, what string, scan func(*sql.Rows) (T, error)) (out []T, err error) {
+	defer func() {
+		if err = errors.Join(err, rows.Err(), rows.Close()); err != nil {
+			out, err = nil, fmt.Errorf("%s: %w", what, err)
+		}
+	}()
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// micro is 0 for no time at all.
+func micro(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func fromMicro(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
 }

@@ -26,8 +26,12 @@ const (
 const (
 	// MemoryServiceGetProcedure is the procedure name of the MemoryService's Get RPC.
 	MemoryServiceGetProcedure = "/harness.memory.v1.MemoryService/Get"
+	// MemoryServiceSearchProcedure is the procedure name of the MemoryService's Search RPC.
+	MemoryServiceSearchProcedure = "/harness.memory.v1.MemoryService/Search"
 	// MemoryServicePutProcedure is the procedure name of the MemoryService's Put RPC.
 	MemoryServicePutProcedure = "/harness.memory.v1.MemoryService/Put"
+	// MemoryServiceDeleteProcedure is the procedure name of the MemoryService's Delete RPC.
+	MemoryServiceDeleteProcedure = "/harness.memory.v1.MemoryService/Delete"
 )
 
 var (
@@ -39,11 +43,26 @@ var (
 			IdempotencyLevel: connect.IdempotencyNoSideEffects,
 		}
 	})
+	memoryServiceSearchSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType:       connect.StreamTypeUnary,
+			Schema:           v1.File_harness_memory_v1_memory_proto.Services().ByName("MemoryService").Methods().ByName("Search"),
+			Procedure:        MemoryServiceSearchProcedure,
+			IdempotencyLevel: connect.IdempotencyNoSideEffects,
+		}
+	})
 	memoryServicePutSpec = sync.OnceValue(func() connect.Spec {
 		return connect.Spec{
 			StreamType: connect.StreamTypeUnary,
 			Schema:     v1.File_harness_memory_v1_memory_proto.Services().ByName("MemoryService").Methods().ByName("Put"),
 			Procedure:  MemoryServicePutProcedure,
+		}
+	})
+	memoryServiceDeleteSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_harness_memory_v1_memory_proto.Services().ByName("MemoryService").Methods().ByName("Delete"),
+			Procedure:  MemoryServiceDeleteProcedure,
 		}
 	})
 )
@@ -52,9 +71,14 @@ var (
 type MemoryServiceClient interface {
 	// Get reads one record.
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// Search ranks the records of one scope by a query.
+	Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error)
 	// Put writes one record where its revision is the expected one. It is an
 	// admitted effect of the run.
 	Put(context.Context, *v1.PutRequest) (*v1.PutResponse, error)
+	// Delete removes one record's content where its revision is the expected one.
+	// It is an admitted effect of the run.
+	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
 }
 
 // NewMemoryServiceClient constructs a client for the harness.memory.v1.MemoryService service.
@@ -67,9 +91,14 @@ func NewMemoryServiceClient(client *connect.Client) MemoryServiceClient {
 type MemoryServiceHandler interface {
 	// Get reads one record.
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// Search ranks the records of one scope by a query.
+	Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error)
 	// Put writes one record where its revision is the expected one. It is an
 	// admitted effect of the run.
 	Put(context.Context, *v1.PutRequest) (*v1.PutResponse, error)
+	// Delete removes one record's content where its revision is the expected one.
+	// It is an admitted effect of the run.
+	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
 }
 
 // RegisterMemoryServiceHandler registers svc as the harness.memory.v1.MemoryService implementation
@@ -78,7 +107,9 @@ func RegisterMemoryServiceHandler(server *connect.Server, svc MemoryServiceHandl
 	adapter := memoryServiceHandler{svc: svc}
 	server.Register(
 		connect.Method{Spec: memoryServiceGetSpec(), Handler: adapter.get},
+		connect.Method{Spec: memoryServiceSearchSpec(), Handler: adapter.search},
 		connect.Method{Spec: memoryServicePutSpec(), Handler: adapter.put},
+		connect.Method{Spec: memoryServiceDeleteSpec(), Handler: adapter.delete},
 	)
 }
 
@@ -89,8 +120,16 @@ func (UnimplementedMemoryServiceHandler) Get(context.Context, *v1.GetRequest) (*
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.memory.v1.MemoryService.Get is not implemented")
 }
 
+func (UnimplementedMemoryServiceHandler) Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.memory.v1.MemoryService.Search is not implemented")
+}
+
 func (UnimplementedMemoryServiceHandler) Put(context.Context, *v1.PutRequest) (*v1.PutResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.memory.v1.MemoryService.Put is not implemented")
+}
+
+func (UnimplementedMemoryServiceHandler) Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.memory.v1.MemoryService.Delete is not implemented")
 }
 
 type memoryServiceClient struct {
@@ -105,9 +144,25 @@ func (c *memoryServiceClient) Get(ctx context.Context, req *v1.GetRequest) (*v1.
 	return &res, nil
 }
 
+func (c *memoryServiceClient) Search(ctx context.Context, req *v1.SearchRequest) (*v1.SearchResponse, error) {
+	var res v1.SearchResponse
+	if err := c.client.CallUnary(ctx, memoryServiceSearchSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 func (c *memoryServiceClient) Put(ctx context.Context, req *v1.PutRequest) (*v1.PutResponse, error) {
 	var res v1.PutResponse
 	if err := c.client.CallUnary(ctx, memoryServicePutSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *memoryServiceClient) Delete(ctx context.Context, req *v1.DeleteRequest) (*v1.DeleteResponse, error) {
+	var res v1.DeleteResponse
+	if err := c.client.CallUnary(ctx, memoryServiceDeleteSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
@@ -127,12 +182,36 @@ func (h memoryServiceHandler) get(ctx context.Context, _ connect.Spec, stream co
 	return stream.Send(res)
 }
 
+func (h memoryServiceHandler) search(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.SearchRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.Search(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
 func (h memoryServiceHandler) put(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
 	var req v1.PutRequest
 	if err := stream.Receive(&req); err != nil {
 		return err
 	}
 	res, err := h.svc.Put(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h memoryServiceHandler) delete(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.DeleteRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.Delete(ctx, &req)
 	if err != nil {
 		return err
 	}

@@ -63,12 +63,14 @@ func New(t *testing.T, s *rpctest.Stand) *Brokers {
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:          {},
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        {},
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
+		memoryv1connect.MemoryServiceSearchProcedure:                  {},
 		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
+		memoryv1connect.MemoryServiceDeleteProcedure:                  {},
 	})
 	toolbrokerv1connect.RegisterToolBrokerServiceHandler(srv.Connect(), b)
 	threadstatev1connect.RegisterThreadStateServiceHandler(srv.Connect(), b)
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)
-	memoryv1connect.RegisterMemoryServiceHandler(srv.Connect(), remembering{b})
+	memoryv1connect.RegisterMemoryServiceHandler(srv.Connect(), remembering{Brokers: b})
 	model := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := rpc.ClaimsFrom(r.Context()); ok {
 			b.Of(c.BindingID).asksModel()

@@ -10,11 +10,15 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fault"
 	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
+	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
 	"cofferdam.dev/pkg/rpc"
 )
 
 // remembering is the memory service.
-type remembering struct{ *Brokers }
+type remembering struct {
+	memoryv1connect.MemoryServiceHandler // what the suite's runs do not call
+	*Brokers
+}
 
 func (b remembering) Get(ctx context.Context, req *memoryv1.GetRequest) (*memoryv1.GetResponse, error) {
 	x, err := b.enter(ctx, "Get")
