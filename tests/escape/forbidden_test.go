@@ -16,7 +16,7 @@ import (
 )
 
 // dialTimeout bounds one look at a listener.
-const dialTimeout = 5 * time.Second
+const dialTimeout = 30 * time.Second
 
 // forbidden is something that listens where a sandbox must not get, answers, and
 // counts who came.

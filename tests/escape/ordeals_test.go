@@ -109,7 +109,9 @@ func (w *world) leftAlone(t *testing.T, c *talk, r turn) {
 }
 
 // hosted reports whether an agent is a program in a world of its own.
-func hosted(agent string) bool { return agent == program || agent == briefProgram }
+func hosted(agent string) bool {
+	return agent == program || agent == briefProgram || agent == agentProgram
+}
 
 // harmless is a message that does nothing.
 func harmless(agent string) string {

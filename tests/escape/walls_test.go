@@ -76,10 +76,15 @@ func (w *world) files(t *testing.T, v *victim) []wall {
 	if err := os.WriteFile(secret, []byte("of the host"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	b, err := w.operator.Binding(t.Context(), v.run.BindingID)
+	if err != nil || b.Sandbox == nil {
+		t.Fatalf("%+v, %v", b, err)
+	}
 	walls := []wall{
 		{what: "a file of the host", attack: attack{"do": "read", "path": secret}, refused: gone},
 		{what: "passwords of the host", attack: attack{"do": "read", "path": "/etc/shadow"}, refused: gone},
 		{what: "the file of another binding", attack: attack{"do": "read", "path": v.root("workspace", "canary")}, refused: gone},
+		{what: "the socket of another binding's worker", attack: attack{"do": "unix", "path": socketOf(w.Data, b.Sandbox.InstanceUID)}, refused: gone},
 		{what: "the folder of all data", attack: attack{"do": "listing", "path": w.Data}, refused: gone},
 		{what: "the socket of a container engine", attack: attack{"do": "unix", "path": filepath.Join(w.folder, "engine.sock")}, refused: gone},
 	}

@@ -28,6 +28,8 @@ const (
 	hasty        = "hasty"
 	brief        = "brief"
 	briefProgram = "brief-program"
+	// agentProgram is program as an agent that speaks ACP: it has two endpoints.
+	agentProgram = "agent-program"
 )
 
 // runSeconds is how long a run of the agents called brief may take.
@@ -130,37 +132,42 @@ func agents() (any, error) {
 		return a
 	}
 	hostile, tools := map[string]any{"hostile": true}, []string{"fs.*"}
-	short := map[string]any{"run_timeout_seconds": runSeconds}
+	short, talkative := map[string]any{"run_timeout_seconds": runSeconds}, map[string]any{"max_model_calls": 1000}
 	return map[string]any{"agents": []any{
 		agent(honest, "native", "1.1.0", map[string]any{"tools": tools}),
 		agent(script, "scripted", "1.0.0", map[string]any{"harness_options": hostile, "tools": tools}),
 		agent(hasty, "scripted", "1.0.0", map[string]any{"harness_options": hostile}),
 		agent(brief, "scripted", "1.0.0", map[string]any{"harness_options": hostile, "limits": short}),
-		agent(program, "stdio", "1.0.0", nil),
+		agent(program, "stdio", "1.0.0", map[string]any{"limits": talkative}),
 		agent(briefProgram, "stdio", "1.0.0", map[string]any{"limits": short}),
+		agent(agentProgram, "acp", "1.0.0", map[string]any{"tools": tools, "limits": talkative}),
 	}}, nil
 }
 
 // profiles are sandboxes that are small, so that their limits are soon met.
 func (w *world) profiles() (any, error) {
-	preset, err := w.write("program", hostilePreset)
-	if err != nil {
-		return nil, err
+	presets := map[string]string{}
+	for harness, doc := range map[string]func() (any, error){"stdio": hostilePreset, "acp": hostileAgent} {
+		path, err := w.write("program-"+harness, doc)
+		if err != nil {
+			return nil, err
+		}
+		presets[harness] = path
 	}
 	small := map[string]any{"memory_mib": 160, "pids": 96, "cpus": 0.5, "workspace_mib": 8}
 	profile := func(name, harness string, limits map[string]any) map[string]any {
 		return map[string]any{"name": name, "harness": harness, "limits": limits}
 	}
-	nested := func(name string) map[string]any {
-		p := profile(name, "stdio", small)
-		p["harness_config"] = preset
+	nested := func(name, harness string) map[string]any {
+		p := profile(name, harness, small)
+		p["harness_config"] = presets[harness]
 		p["program"] = map[string]any{"read_only_paths": system(), "limits": map[string]any{"memory_mib": 64, "pids": 32}}
 		return p
 	}
 	return map[string]any{"profiles": []any{
 		profile(honest, "native", map[string]any{"memory_mib": 256}), profile(script, "scripted", small), profile(brief, "scripted", small),
 		profile(hasty, "scripted", map[string]any{"memory_mib": 160, "lifetime_seconds": 2}),
-		nested(program), nested(briefProgram),
+		nested(program, "stdio"), nested(briefProgram, "stdio"), nested(agentProgram, "acp"),
 	}}, nil
 }
 
@@ -174,6 +181,21 @@ func hostilePreset() (any, error) {
 	return map[string]any{
 		"command": python, "args": []string{"-u", "-B", "/home/agent/hostile.py"}, "cancel_grace": "500ms", "startup_timeout": "20s",
 		"files": []any{map[string]any{"path": "hostile.py", "content": string(source)}},
+	}, nil
+}
+
+// hostileAgent is the same for an agent that speaks ACP.
+func hostileAgent() (any, error) {
+	source, err := os.ReadFile(filepath.Join("testdata", "hostile.py"))
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"name": "hostile", "made_for": []any{map[string]any{"npm": "hostile", "version": "1.0.0"}},
+		"command": python, "args": []string{"-u", "-B", "/home/agent/hostile.py", "acp", "${MODEL_BASE_URL}", "${MODEL_KEY}", "${MODEL}"},
+		"home_files": map[string]any{"hostile.py": string(source)},
+		"model_wire": "openai_chat", "mcp": "http", "permission": "allow", "grace_ms": 500,
+		"state": map[string]any{"include": []string{"session"}, "exclude": []string{}},
 	}, nil
 }
 

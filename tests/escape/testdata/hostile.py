@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """An agent program that attacks what it runs in. Python 3.9, standard library only.
 
-It speaks the line protocol of the stdio adapter (docs/adapters.md). A turn's message is a JSON list of attacks, {"do": NAME, ...},
-which it carries out one after the other. What came of each, [reached, detail], is the text of the turn. Run as a plain process it
+It speaks the line protocol of the stdio adapter (docs/adapters.md), or ACP where its first argument is acp. A turn's message is a
+JSON list of attacks, {"do": NAME, ...}, which it carries out one after the other. What came of each, [reached, detail], is the text of the turn. Run as a plain process it
 does the same: there nearly everything is reached, and that is what makes a refusal inside mean something.
 """
 import base64, ctypes, errno, fcntl, json, mmap, os, resource, signal, socket, struct, sys, time, urllib.error, urllib.request
@@ -369,16 +369,16 @@ def garbage(kind, **_):
     time.sleep(3600)
 
 
-# The model endpoint.
+# The endpoints: of the model, and of the tools where it is hosted as one that takes them by MCP.
 
 init = {}
 
 
-def ask_model(url, key):
-    body = json.dumps({"model": init["model"]["alias"], "messages": [{"role": "user", "content": "hello"}]}).encode()
-    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
+def ask(url, key, question):
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + key}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url + "/chat/completions", body, headers), timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(question).encode(), headers), timeout=30) as answer:
+            answer.read()  # one that is not read to its end is the run's failure
             return "%d" % answer.status
     except urllib.error.HTTPError as e:
         raise Refused("%d" % e.code) from None
@@ -386,20 +386,38 @@ def ask_model(url, key):
         raise e.reason
 
 
-def model(path="", url="own", key="own", **_):
-    """Asks the model, with what an earlier turn kept where that is said."""
+def ask_model(url, key):
+    return ask(url + "/chat/completions", key, {"model": init["model"]["alias"], "messages": [{"role": "user", "content": "hello"}]})
+
+
+def ask_tools(url, key):
+    return ask(url, key, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}})
+
+
+def endpoint():
+    return {"url": init["model"]["base_url"], "key": init["model"]["key"], "mcp": init.get("mcp", "")}
+
+
+def picked(path, **values):
+    """Values as they are, this turn's own, or those that an earlier turn kept."""
     kept = {}
-    if path and os.path.exists(path):
+    if path:
         with open(path) as f:
             kept = json.load(f)
-    mine = {"url": init["model"]["base_url"], "key": init["model"]["key"]}
-    pick = lambda name, value: {"own": mine[name], "kept": kept.get(name), "none": ""}[value]
-    return ask_model(pick("url", url), pick("key", key))
+    return [{"own": endpoint()[name], "kept": kept.get(name), "none": ""}.get(value, value) for name, value in values.items()]
+
+
+def model(path="", url="own", key="own", **_):
+    return ask_model(*picked(path, url=url, key=key))
+
+
+def tools(path="", mcp="own", key="own", **_):
+    return ask_tools(*picked(path, mcp=mcp, key=key))
 
 
 def keep_endpoint(path, **_):
     with open(path, "w") as f:
-        json.dump({"url": init["model"]["base_url"], "key": init["model"]["key"]}, f)
+        json.dump(endpoint(), f)
 
 
 def wait_for(path, **_):
@@ -426,13 +444,13 @@ def haunt(path, **_):
             note = str(e)
         with open(path, "a") as f:
             f.write("%f %s\n" % (time.time(), note))
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 ATTACKS = {f.__name__: f for f in (
     read, write, open_write, listing, device, of_process, memory, process_vm_readv, ptrace, signalled, shared_memory, stray_pids, tcp, udp, unix,
     open_socket, mount, unshare, clone_namespace, setns, chroot, setuid, add_key, raise_limit, descriptors, core_dump, kill_everything,
-    hog_memory, hog_files, bomb, orphans, spin, burn_processor, stay, links, garbage, model, keep_endpoint, wait_for, haunt)}
+    hog_memory, hog_files, bomb, orphans, spin, burn_processor, stay, links, garbage, model, tools, keep_endpoint, wait_for, haunt)}
 
 
 def attempt(attack):
@@ -448,17 +466,42 @@ def attempt(attack):
         return [False, errno.errorcode.get(e.errno, str(e))]
 
 
-def main():
+def pieces(attacks):
+    """What came of attacks, in pieces that fit into a message."""
+    text = json.dumps([attempt(attack) for attack in json.loads(attacks)])
+    return [text[at:at + 16384] for at in range(0, len(text), 16384)]
+
+
+def by_lines():
     init.update(json.loads(sys.stdin.buffer.readline()))
     turn = json.loads(sys.stdin.buffer.readline())
     say(type="ready", protocol=1)
-    results = [attempt(attack) for attack in json.loads(turn["message"])]
-    text = json.dumps(results)
+    results = pieces(turn["message"])
     emit("text.started", message_id="results", role="assistant")
-    for at in range(0, len(text), 16384):
-        emit("text.delta", message_id="results", delta=text[at:at + 16384])
+    for piece in results:
+        emit("text.delta", message_id="results", delta=piece)
     emit("text.finished", message_id="results")
     say(type="commit", state=base64.b64encode(b"hostile").decode(), stop_reason="stop")
 
 
-main()
+def by_acp(base, key, alias):
+    init.update(model={"base_url": base + "/v1", "key": key, "alias": alias}, mcp=base + "/mcp")
+    for line in sys.stdin.buffer:
+        message = json.loads(line)
+        result = {}
+        if message.get("method") == "initialize":
+            result = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
+        elif message.get("method") == "session/new":
+            with open(os.path.expanduser("~/session"), "w") as f:
+                f.write("hostile")
+            result = {"sessionId": "hostile"}
+        elif message.get("method") == "session/prompt":
+            for piece in pieces(message["params"]["prompt"][0]["text"]):
+                update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": piece}}
+                say(jsonrpc="2.0", method="session/update", params={"sessionId": "hostile", "update": update})
+            result = {"stopReason": "end_turn"}
+        if "id" in message:
+            say(jsonrpc="2.0", id=message["id"], result=result)
+
+
+by_acp(*sys.argv[2:]) if sys.argv[1:2] == ["acp"] else by_lines()
