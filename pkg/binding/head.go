@@ -72,7 +72,7 @@ func (w *Writer) commitHead(ctx context.Context, f Filter, env fence.Envelope, c
 				return Head{}, End{}, err
 			}
 		}
-		r, err := w.update(ctx, env.BindingID, f, func(r *Record) error { return r.commitHead(c, verified) })
+		r, err := w.update(ctx, env.BindingID, f, func(r *Record) error { return r.commitHead(c, verified, w.now().UTC()) })
 		switch {
 		case err == nil && r.Run != nil:
 			return r.Head, r.Run.End, nil
@@ -100,7 +100,7 @@ func (w *Writer) verify(ctx context.Context, env fence.Envelope, c HeadCommit) (
 
 // commitHead is write 5 on the record. The envelope is the filter's (model:
 // M_GENC).
-func (r *Record) commitHead(c HeadCommit, verified bool) error {
+func (r *Record) commitHead(c HeadCommit, verified bool, at time.Time) error {
 	run := r.Run
 	switch {
 	case run == nil:
@@ -130,7 +130,7 @@ func (r *Record) commitHead(c HeadCommit, verified bool) error {
 	case !run.End.Open():
 	case c.Interrupt != nil:
 		run.End = End{Kind: EndInterrupted}
-		r.Interrupt = &Interrupt{ID: c.Interrupt.ID, Hash: c.Interrupt.Hash, Revision: r.Head.Revision, RunID: run.ID}
+		r.Interrupt = &Interrupt{ID: c.Interrupt.ID, Hash: c.Interrupt.Hash, Revision: r.Head.Revision, RunID: run.ID, At: at}
 	default:
 		run.End = End{Kind: EndSuccess}
 	}

@@ -221,6 +221,8 @@ type Interrupt struct {
 	Revision uint64 `json:"revision"`
 	Hash     string `json:"hash"`
 	RunID    string `json:"run_id"`
+	// At is when it was committed. It expires some time after that.
+	At time.Time `json:"at,omitzero"`
 }
 
 // Resumed is a consumed interrupt.

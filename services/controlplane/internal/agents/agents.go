@@ -176,6 +176,9 @@ func withDefaults(a Agent) Agent {
 	if l.MaxOutputTokens == 0 {
 		l.MaxOutputTokens = defaultOutputTokens
 	}
+	if a.Interrupts.ExpireAfterSeconds == 0 {
+		a.Interrupts.ExpireAfterSeconds = uint32(defaultExpiry / time.Second)
+	}
 	if a.MemoryScopes == nil {
 		a.MemoryScopes = []string{"user"}
 	}
@@ -202,6 +205,7 @@ func (a Agent) validate() error {
 		{a.Limits.MaxModelCalls <= maxCalls, "limits.max_model_calls: at most 1000"},
 		{a.Limits.MaxToolCalls <= maxCalls, "limits.max_tool_calls: at most 1000"},
 		{a.Limits.MaxUploads <= maxUploads, "limits.max_uploads: at most 16"},
+		{a.Interrupts.ExpireAfter() <= maxExpiry, "interrupts.expire_after_seconds: at most 7776000"},
 		{len(a.ApproveTools) <= maxTools, "approve_tools: at most 256"},
 	} {
 		if !rule.ok {

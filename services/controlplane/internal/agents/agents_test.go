@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 	want := agents.Agent{
 		ID: "demo", Version: 3, Name: "Demo", Organization: "org-1", Harness: "native", AdapterVersion: "1.0.0",
 		HarnessOptions: map[string]any{"n": json.Number("12345678901234567890")}, ModelAlias: "small", Prompt: "Be kind.\n",
-		Tools: []string{"fs.read_text_file", "web.*"}, MemoryScopes: []string{"user"}, Profile: "default",
+		Tools: []string{"fs.read_text_file", "web.*"}, MemoryScopes: []string{"user"}, Interrupts: agents.Interrupts{ExpireAfterSeconds: 7 * 24 * 60 * 60}, Profile: "default",
 		Limits: agents.Limits{RunTimeoutSeconds: 60, MaxModelCalls: 4, MaxToolCalls: 5, MaxOutputTokens: 6},
 	}
 	if !ok || !reflect.DeepEqual(got, want) || got.Limits.RunTimeout() != time.Minute {
@@ -106,7 +106,7 @@ func TestBounds(t *testing.T) {
 		{"model", []any{map[string]any{"wire": "gemini", "context_tokens": 100000000, "images": true, "documents": true}}, []any{
 			map[string]any{"wire": "telex"}, map[string]any{"context_tokens": 100000001}, map[string]any{"key": "x"},
 		}},
-		{"interrupts", []any{map[string]any{"no_form_input": true, "no_tool_approval": true}}, []any{map[string]any{"form": true}}},
+		{"interrupts", []any{map[string]any{"no_form_input": true, "no_tool_approval": true, "expire_after_seconds": 7776000}}, []any{map[string]any{"form": true}, map[string]any{"expire_after_seconds": 7776001}}},
 		{"middleware", []any{[]any{map[string]any{"name": "redact", "options": map[string]any{"a": 1}}}}, []any{
 			[]any{map[string]any{"name": "Redact"}},
 			[]any{map[string]any{"name": "redact", "options": map[string]any{"a": long(16 << 10)}}},

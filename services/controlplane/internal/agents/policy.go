@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"time"
 )
 
 const (
 	maxContextTokens   = 100_000_000
 	maxMiddleware      = 16
 	maxMiddlewareBytes = 16 << 10
+	defaultExpiry      = 7 * 24 * time.Hour
+	maxExpiry          = 90 * 24 * time.Hour
 )
 
 var middlewarePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{1,63}$`)
@@ -39,10 +42,19 @@ func (m Model) validate() error {
 	return errors.Join(errs...)
 }
 
-// Interrupts say what the harness may not ask a person for.
+// Interrupts say what the harness may not ask a person for, and how long a
+// question waits for its answer.
 type Interrupts struct {
 	NoFormInput    bool `json:"no_form_input"`
 	NoToolApproval bool `json:"no_tool_approval"`
+	// ExpireAfterSeconds is how long a question can be answered: 7 days by default,
+	// at most 90.
+	ExpireAfterSeconds uint32 `json:"expire_after_seconds"`
+}
+
+// ExpireAfter is how long a question can be answered.
+func (i Interrupts) ExpireAfter() time.Duration {
+	return time.Duration(i.ExpireAfterSeconds) * time.Second
 }
 
 // Middleware is one portable step around the calls of a harness, by name.

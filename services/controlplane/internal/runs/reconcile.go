@@ -37,6 +37,7 @@ func (s *Service) reconcile(ctx context.Context) {
 			s.sweep(ctx, watch)
 		case <-idle.C:
 			s.giveBack(ctx)
+			s.expire(ctx)
 		}
 	}
 }
