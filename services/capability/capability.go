@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"cofferdam.dev/pkg/binding"
@@ -27,6 +28,7 @@ import (
 	"cofferdam.dev/services/capability/internal/mint"
 	"cofferdam.dev/services/capability/internal/rpc"
 	"cofferdam.dev/services/capability/internal/signingkey"
+	"cofferdam.dev/services/capability/internal/signingkey/keystore"
 )
 
 // Deps are what a test may replace.
@@ -52,26 +54,24 @@ type Service struct {
 	handler http.Handler
 	access  access
 	store   Store
-	close   func() error
+	keys    *signingkey.Keeper
+	closers []func() error
 }
 
 // New builds the service from a configuration that was validated. It opens the
-// store and reads the signing keys, and it makes the key file only where
+// store and reads the signing keys in it, and it makes the key file only where
 // Config.CreateKey says so.
 func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
-	s := &Service{store: deps.Store, close: func() error { return nil }}
+	s := &Service{store: deps.Store}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
 	if s.access, err = cfg.access(); err != nil {
-		return nil, err
-	}
-	load := signingkey.Load
-	if cfg.CreateKey {
-		load = signingkey.LoadOrCreate
-	}
-	ring, err := load(cfg.KeyFile)
-	if err != nil {
 		return nil, err
 	}
 	if s.store == nil {
@@ -79,29 +79,56 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}
-		s.store, s.close = records{backend, binding.NewWriter(backend, deps.Now)}, backend.Close
+		s.closers = append(s.closers, backend.Close)
+		s.store = records{backend, binding.NewWriter(backend, deps.Now)}
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
+	if err := s.openKeys(ctx, cfg, deps); err != nil {
+		return nil, err
+	}
 	minter, err := mint.New(mint.Config{
-		Issuer: s.access.issuer, TrustDomain: s.access.trustDomain, Records: s.store, Signer: ring, Keys: ring,
+		Issuer: s.access.issuer, TrustDomain: s.access.trustDomain, Records: s.store, Signer: s.keys, Keys: s.keys,
 		MaxTTL: cfg.MaxTTL, Now: deps.Now, Logger: deps.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.handler, err = rpc.NewHandler(rpc.Config{
-		Minter: minter, JWKS: ring.JWKS(), MintCallers: s.access.mint, ExchangeCallers: s.access.exchange, JWKSCallers: s.access.jwks,
+		Minter: minter, JWKS: s.keys.JWKS, MintCallers: s.access.mint, ExchangeCallers: s.access.exchange, JWKSCallers: s.access.jwks,
 		Guard: fence.NewGuard(s.store, deps.Now), Logger: deps.Logger, Telemetry: deps.Telemetry,
 	})
 	if err != nil {
 		return nil, err
 	}
-	deps.Logger.InfoContext(ctx, "signing keys read", "signs", ring.SignerID(), "published", ring.Len())
 	return s, nil
+}
+
+// openKeys reads the signing keys, and keeps reading them until Close: requests
+// that are still being answered when the service is told to stop need them.
+func (s *Service) openKeys(ctx context.Context, cfg Config, deps Deps) error {
+	load := signingkey.Load
+	if cfg.CreateKey {
+		load = signingkey.LoadOrCreate
+	}
+	sealer, err := load(cfg.KeyFile)
+	if err != nil {
+		return err
+	}
+	store, err := keystore.Open(ctx, cfg.at(cfg.Store), deps.Telemetry.Tracer)
+	if err != nil {
+		return fmt.Errorf("signing keys: %w", err)
+	}
+	s.closers = append(s.closers, store.Close)
+	s.keys, err = signingkey.Open(ctx, signingkey.Config{
+		Store: store, Sealer: sealer, Schedule: cfg.schedule(), Now: deps.Now, Logger: deps.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.keys.Run(ctx) })
+	s.closers = append(s.closers, func() error { cancel(); running.Wait(); return nil })
+	return nil
 }
 
 // Handler serves harness.capability.v1 and the JWK set. It needs the TLS state of
@@ -114,8 +141,16 @@ func (s *Service) Callers() identity.AllowList {
 	return slices.Concat(s.access.mint, s.access.exchange, s.access.jwks)
 }
 
-// Close closes the store that New opened.
-func (s *Service) Close() error { return s.close() }
+// Close closes what New opened, the last first. It can be repeated.
+func (s *Service) Close() error {
+	var errs []error
+	for len(s.closers) > 0 {
+		last := len(s.closers) - 1
+		errs = append(errs, s.closers[last]())
+		s.closers = s.closers[:last]
+	}
+	return errors.Join(errs...)
+}
 
 // Run runs the service until ctx ends; it is what cmd/capability calls.
 func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
@@ -125,6 +160,7 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	rt.AddCheck("store", s.ready)
+	rt.AddCheck("signing-keys", s.keys.Check)
 	return rt.Serve(ctx, s.handler, s.Callers())
 }
 

@@ -13,6 +13,7 @@ import (
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/capability/internal/mint"
+	"cofferdam.dev/services/capability/internal/signingkey"
 )
 
 const (
@@ -20,6 +21,8 @@ const (
 	minMaxTTL     = time.Minute
 	maxMaxTTL     = 24 * time.Hour
 	maxIssuer     = 512
+
+	defaultKeyRotation = 30 * 24 * time.Hour
 )
 
 // Config is the configuration of the capability service.
@@ -29,8 +32,9 @@ type Config struct {
 	// without a password, which StorePasswordFile has.
 	Store             string
 	StorePasswordFile string
-	// KeyFile is the path of the JWK set of signing keys. The first one signs, all
-	// are published. Only its owner may be able to read it.
+	// KeyFile is the path of the JWK set with which the signing keys in the store
+	// are encrypted, the same for all replicas. The first key encrypts, all decrypt.
+	// Only its owner may be able to read it.
 	KeyFile string
 	// CreateKey makes the key file, with one key, where there is none.
 	CreateKey bool
@@ -48,6 +52,8 @@ type Config struct {
 	// MaxTTL bounds the life of a capability, 1 min to 24 h. It never outlives its
 	// run in any case.
 	MaxTTL time.Duration
+	// KeyRotation is how long a signing key signs, an hour or more.
+	KeyRotation time.Duration
 }
 
 // Flags implements service.Config.
@@ -55,11 +61,12 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
 	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
-	fs.StringVar(&c.KeyFile, "key-file", "", "JWK set of Ed25519 signing keys, a `file` with mode 0600; the first key signs, all are published")
+	fs.StringVar(&c.KeyFile, "key-file", "", "JWK set of 256-bit keys that encrypt the signing keys in the store, a `file` with mode 0600, the same for all replicas; the first key encrypts, all decrypt")
 	fs.BoolVar(&c.CreateKey, "create-key", false, "make -key-file with one key where there is none")
 	fs.StringVar(&c.Issuer, "issuer", "", "iss of every capability (default svc/capability of the trust domain)")
 	fs.StringVar(&c.ControlPlane, "controlplane", "", "SPIFFE `ID` that may mint (default svc/controlplane of the trust domain)")
 	fs.StringVar(&c.JWKSCallers, "jwks-callers", "", "SPIFFE `IDs` that may read the public keys, with commas between them (default the services that verify capabilities, and every sandbox)")
+	fs.DurationVar(&c.KeyRotation, "key-rotation", defaultKeyRotation, "how long a key signs before the next one does, 1h or more")
 	fs.DurationVar(&c.MaxTTL, "max-ttl", defaultMaxTTL, "longest life of a capability, 1m to 24h")
 }
 
@@ -67,13 +74,16 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 func (c *Config) Validate() error {
 	errs := []error{c.Base.Validate(), storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store})}
 	if c.KeyFile == "" {
-		errs = append(errs, errors.New("--key-file: required: a JWK set of Ed25519 keys; --create-key makes one"))
+		errs = append(errs, errors.New("--key-file: required: a JWK set of 256-bit keys; --create-key makes one"))
 	}
 	if len(c.Issuer) > maxIssuer || strings.ContainsFunc(c.Issuer, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		errs = append(errs, errors.New("--issuer: at most 512 printable ASCII characters without blanks"))
 	}
 	if c.MaxTTL < minMaxTTL || c.MaxTTL > maxMaxTTL {
 		errs = append(errs, fmt.Errorf("--max-ttl: %v is not between %v and %v", c.MaxTTL, minMaxTTL, maxMaxTTL))
+	}
+	if err := c.schedule().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--key-rotation: %w", err))
 	}
 	if c.TrustDomain != "" {
 		if _, err := c.access(); err != nil {
@@ -125,6 +135,12 @@ func (c *Config) access() (access, error) {
 	}
 	a.jwks = append(a.jwks, a.mint...)
 	return a, nil
+}
+
+// schedule keeps a key for as long as any replica may let a token live, whatever
+// this one's MaxTTL is.
+func (c *Config) schedule() signingkey.Schedule {
+	return signingkey.Schedule{Every: c.KeyRotation, MaxTTL: maxMaxTTL}
 }
 
 func (c *Config) at(location string) storeaddr.Address {

@@ -86,6 +86,7 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		"no key file":                        {[]string{"--key-file", ""}, "--key-file"},
 		"a life of nothing":                  {[]string{"--max-ttl", "0"}, "--max-ttl"},
 		"a life of days":                     {[]string{"--max-ttl", "48h"}, "--max-ttl"},
+		"keys of minutes":                    {[]string{"--key-rotation", "59m"}, "--key-rotation"},
 		"an issuer with a blank":             {[]string{"--issuer", "a b"}, "--issuer"},
 		"an issuer that is too long":         {[]string{"--issuer", strings.Repeat("x", maxIssuer+1)}, "--issuer"},
 		"a control plane that is none":       {[]string{"--controlplane", "controlplane"}, "--controlplane"},

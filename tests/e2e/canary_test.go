@@ -30,7 +30,7 @@ func (w *world) secretsOf(t *testing.T) secrets {
 			found["key in "+path] = s
 		}
 	}
-	for _, file := range []string{"keys/openfga.key", "keys/binding-ids.key", "keys/issuer.jwk", "keys/capability.jwks"} {
+	for _, file := range []string{"keys/openfga.key", "keys/binding-ids.key", "keys/issuer.jwk", "keys/capability-encryption.jwks"} {
 		if found["key in "+file] == "" {
 			t.Fatalf("%s: no key found in it", file)
 		}
@@ -52,6 +52,7 @@ func bearer(t *testing.T, header string) string {
 func keysIn(raw []byte) []string {
 	type key struct {
 		D string `json:"d"`
+		K string `json:"k"` // of a symmetric one
 	}
 	var doc struct {
 		key
@@ -63,8 +64,8 @@ func keysIn(raw []byte) []string {
 	}
 	var found []string
 	for _, k := range append(doc.Keys, doc.key) {
-		if k.D != "" {
-			found = append(found, k.D)
+		if secret := k.D + k.K; secret != "" {
+			found = append(found, secret)
 		}
 	}
 	return found

@@ -166,8 +166,9 @@ func (d Dir) BindingKey() string { return d.in(nameKeys, "binding-ids.key") }
 // OpenFGAKey is the preshared key of the OpenFGA server.
 func (d Dir) OpenFGAKey() string { return d.in(nameKeys, "openfga.key") }
 
-// CapabilityKeys is the JWK set with which capabilities are signed.
-func (d Dir) CapabilityKeys() string { return d.in(nameKeys, "capability.jwks") }
+// CapabilityKeys is the JWK set with which the keys are encrypted that sign
+// capabilities; those stand among the committed records.
+func (d Dir) CapabilityKeys() string { return d.in(nameKeys, "capability-encryption.jwks") }
 
 // IssuerKey is the JWK with which callers' tokens are signed.
 func (d Dir) IssuerKey() string { return d.in(nameKeys, "issuer.jwk") }

@@ -99,7 +99,7 @@ func (m *Minter) Exchange(ctx context.Context, g fence.Grant, req ExchangeReques
 	if err != nil {
 		return Token{}, err
 	}
-	m.audit(ctx, c)
+	m.audit(ctx, c, t)
 	return t, nil
 }
 

@@ -50,9 +50,8 @@ type Records interface {
 
 // Signer makes a compact JWS of a payload.
 type Signer interface {
-	Sign(payload []byte) (string, error)
-	// SignerID is the kid of the key that signs.
-	SignerID() string
+	// Sign gives the kid of the key that signed as well.
+	Sign(payload []byte) (compact, kid string, err error)
 }
 
 // Config is what a Minter needs. All of it is required.
@@ -124,8 +123,8 @@ func (m *Minter) Mint(ctx context.Context, g fence.Grant, req Request) ([]Token,
 		}
 		claims[i] = c
 	}
-	for _, c := range claims { // only now: what is not handed out is not in the audit log
-		m.audit(ctx, c)
+	for i, c := range claims { // only now: what is not handed out is not in the audit log
+		m.audit(ctx, c, tokens[i])
 	}
 	return tokens, nil
 }
@@ -184,23 +183,23 @@ func (m *Minter) sign(c capability.Claims, i int) (Token, error) {
 	if err != nil {
 		return Token{}, fault.Wrap(err, fault.Internal, op)
 	}
-	compact, err := m.cfg.Signer.Sign(payload)
+	compact, kid, err := m.cfg.Signer.Sign(payload)
 	if err != nil {
-		return Token{}, fault.Wrap(err, fault.Internal, op)
+		return Token{}, fault.Wrap(err, fault.DependencyUnavailable, op)
 	}
 	if len(compact) > capability.MaxTokenBytes {
 		return Token{}, fault.New(fault.RequestTooLarge, op, fault.Detail(fmt.Sprintf("scopes[%d]: the capability would be larger than 8 KiB; name fewer tools or handles", i)))
 	}
-	return Token{Audience: c.Audience, ID: c.ID, ExpiresAt: c.Expiry, compact: compact}, nil
+	return Token{Audience: c.Audience, ID: c.ID, ExpiresAt: c.Expiry, compact: compact, kid: kid}, nil
 }
 
 // audit writes the one line of each capability. It has digests where a value
 // could tell something about somebody, and never the token.
-func (m *Minter) audit(ctx context.Context, c capability.Claims) {
+func (m *Minter) audit(ctx context.Context, c capability.Claims, t Token) {
 	m.cfg.Logger.InfoContext(ctx, "capability minted",
 		slog.String("jti", c.ID),
 		slog.String("audience", string(c.Audience)),
-		slog.String("kid", m.cfg.Signer.SignerID()),
+		slog.String("kid", t.kid),
 		slog.String("subject_digest", digest(c.Subject.String())),
 		slog.String("act_digest", digest(c.Actor.String())),
 		slog.String("binding_digest", digest(c.BindingID)),

@@ -45,9 +45,9 @@ type countingSigner struct {
 	signed atomic.Int32
 }
 
-func (s *countingSigner) Sign(payload []byte) (string, error) {
+func (s *countingSigner) Sign(payload []byte) (compact, kid string, err error) {
 	s.signed.Add(1)
-	return s.Ring.Sign(payload)
+	return s.Ring.Sign(0, payload)
 }
 
 // hooked is a real store that does something right after a read.

@@ -17,6 +17,7 @@ type Token struct {
 	ID        string
 	ExpiresAt time.Time
 	compact   string
+	kid       string
 }
 
 // Reveal is the compact JWS: a secret, for the answer and for nothing else.

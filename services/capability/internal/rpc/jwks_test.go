@@ -165,81 +165,72 @@ func (w *world) verify(t *testing.T, v *capability.Verifier, token string) error
 	return err
 }
 
-// rotate writes the key file as an operator does: the keys of these files, in
-// this order.
-func (w *world) rotate(t *testing.T, files ...string) {
-	t.Helper()
-	var all struct {
-		Keys []json.RawMessage `json:"keys"`
-	}
-	for _, f := range files {
-		data, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var one struct {
-			Keys []json.RawMessage `json:"keys"`
-		}
-		if err := json.Unmarshal(data, &one); err != nil {
-			t.Fatal(err)
-		}
-		all.Keys = append(all.Keys, one.Keys...)
-	}
-	data, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(w.cfg.KeyFile, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.start(t)
-}
-
-func TestRotationOverlaps(t *testing.T) {
+// Replicas share their keys through the store: what one signs, receivers verify
+// with what the other publishes, and none makes a key of its own.
+func TestReplicasShareKeys(t *testing.T) {
 	w := newWorld(t)
-	dir := t.TempDir()
-	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
-	data, err := os.ReadFile(w.cfg.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(first, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg := w.cfg
-	cfg.KeyFile = second
-	s, err := capabilitysvc.New(t.Context(), cfg, capabilitysvc.Deps{Logger: w.logger, Telemetry: w.tel}) // makes the second key
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed(t, s.Close)
-
 	early := w.receiver(t, "toolbroker")
 	old := w.mintOne(t)
 	if err := w.verify(t, early, old); err != nil {
-		t.Fatalf("before the rotation: %v", err)
+		t.Fatal(err)
 	}
-
-	w.rotate(t, second, first) // overlap: the second signs, both are published
-	recent := w.mintOne(t)
+	w.start(t) // a second one, which answers from now on
 	late := w.receiver(t, "toolbroker")
-	for name, v := range map[string]*capability.Verifier{"a receiver from before": early, "a receiver from after": late} {
-		if err := w.verify(t, v, old); err != nil {
-			t.Errorf("%s refuses the old key: %v", name, err)
-		}
-		if err := w.verify(t, v, recent); err != nil {
-			t.Errorf("%s refuses the new key: %v", name, err)
+	recent := w.mintOne(t)
+	for name, v := range map[string]*capability.Verifier{"a receiver of the first": early, "a receiver of the second": late} {
+		for _, token := range []string{old, recent} {
+			if err := w.verify(t, v, token); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
+	if n := w.published(t); n != 1 {
+		t.Errorf("%d keys are published", n)
+	}
+}
 
-	w.rotate(t, second) // the first is withdrawn
-	after := w.receiver(t, "toolbroker")
-	if err := w.verify(t, after, recent); err != nil {
-		t.Errorf("the new key alone: %v", err)
+// A key that is due is published beside the one before it, which goes when what it
+// signed has expired. When which of them signs is tried in package signingkey.
+func TestRotationShowsInTheKeySet(t *testing.T) {
+	w := newWorld(t)
+	for _, at := range []struct {
+		ahead time.Duration
+		want  int
+	}{
+		{0, 1},
+		{w.cfg.KeyRotation - 3*time.Minute, 2},
+		{w.cfg.KeyRotation + 23*time.Hour, 2},
+		{w.cfg.KeyRotation + 30*time.Hour, 1},
+	} {
+		w.now = func() time.Time { return time.Now().Add(at.ahead) }
+		w.start(t)
+		if n := w.published(t); n != at.want {
+			t.Errorf("after %v %d keys are published, want %d", at.ahead, n, at.want)
+		}
 	}
-	if err := w.verify(t, after, old); !fault.Is(err, fault.CapabilityInvalid) {
-		t.Errorf("the withdrawn key: error = %v, want capability_invalid", err)
+}
+
+// published is how many keys the service tells of.
+func (w *world) published(t *testing.T) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url(capability.JWKSPath), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	res, err := w.http(t, w.controlPlane(t)).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := capability.ParseKeySet(body)
+	if err != nil {
+		t.Fatalf("%d %s: %v", res.StatusCode, body, err)
+	}
+	return set.Len()
 }
 
 func TestNothingSecretIsLogged(t *testing.T) {
@@ -250,13 +241,13 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	}
 	var doc struct {
 		Keys []struct {
-			D string `json:"d"`
+			K string `json:"k"`
 		} `json:"keys"`
 	}
-	if err := json.Unmarshal(data, &doc); err != nil || len(doc.Keys) != 1 || len(doc.Keys[0].D) < 40 {
+	if err := json.Unmarshal(data, &doc); err != nil || len(doc.Keys) != 1 || len(doc.Keys[0].K) < 40 {
 		t.Fatalf("key file: %v", err)
 	}
-	canaries := []string{doc.Keys[0].D, "user-canary", bindingID, runID, owner}
+	canaries := []string{doc.Keys[0].K, "user-canary", bindingID, runID, owner}
 	client := w.client(t, w.controlPlane(t))
 	res, err := client.Mint(t.Context(), w.request())
 	if err != nil {

@@ -24,8 +24,8 @@ const maxExchangeBytes = 16 << 10
 // Config is what the handler needs.
 type Config struct {
 	Minter *mint.Minter
-	// JWKS is the JWK set of the public keys.
-	JWKS []byte
+	// JWKS gives the JWK set of the public keys.
+	JWKS func() ([]byte, error)
 	// MintCallers may mint: the control plane. ExchangeCallers may exchange a
 	// worker's capability. JWKSCallers may read the keys.
 	MintCallers, ExchangeCallers, JWKSCallers identity.AllowList
@@ -51,6 +51,6 @@ func NewHandler(cfg Config) (http.Handler, error) {
 			},
 		})
 	capabilityv1connect.RegisterCapabilityServiceHandler(s.Connect(), &handler{minter: cfg.Minter})
-	s.HandleHTTP("GET "+capability.JWKSPath, rpc.Policy{Callers: cfg.JWKSCallers}, jwks(cfg.JWKS))
+	s.HandleHTTP("GET "+capability.JWKSPath, rpc.Policy{Callers: cfg.JWKSCallers}, jwks(cfg.JWKS, cfg.Logger))
 	return s.Handler()
 }

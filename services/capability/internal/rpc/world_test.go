@@ -70,6 +70,7 @@ type world struct {
 	logger  *slog.Logger
 	log     *buffer
 	addr    string
+	now     func() time.Time // nil is time.Now
 	handler atomic.Pointer[http.Handler]
 }
 
@@ -81,7 +82,7 @@ func newWorld(t *testing.T) *world {
 	w.logger = slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w.cfg = capabilitysvc.Config{
 		Base:  service.Base{TrustDomain: identitytest.TrustDomain},
-		Store: filepath.Join(dir, "store.db"), KeyFile: filepath.Join(dir, "keys.json"), CreateKey: true, MaxTTL: time.Hour,
+		Store: filepath.Join(dir, "store.db"), KeyFile: filepath.Join(dir, "keys.json"), CreateKey: true, MaxTTL: time.Hour, KeyRotation: 30 * 24 * time.Hour,
 	}
 	var err error
 	if w.backend, err = sqlitestore.Open(t.Context(), w.cfg.Store); err != nil {
@@ -110,7 +111,7 @@ func closed(t *testing.T, f func() error) {
 // address, as a restart does.
 func (w *world) start(t *testing.T) identity.AllowList {
 	t.Helper()
-	s, err := capabilitysvc.New(t.Context(), w.cfg, capabilitysvc.Deps{Logger: w.logger, Telemetry: w.tel})
+	s, err := capabilitysvc.New(t.Context(), w.cfg, capabilitysvc.Deps{Logger: w.logger, Telemetry: w.tel, Now: w.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,54 +17,67 @@ import (
 )
 
 // ErrNoFile says that there is no key file.
-var ErrNoFile = errors.New("signing keys: there is no key file")
+var ErrNoFile = errors.New("key file: there is none")
 
-// document is the key file: a JWK set (RFC 7517) of private Ed25519 keys, the one
-// that signs first. To rotate, add the new key at the end, so that it is
-// published; when every receiver has asked for the set again
-// (capability.DefaultRefreshAfter), move it to the front; and when the last
-// capability of the old key has expired, take that one out. The service reads
-// the file when it starts.
-type document struct {
-	Keys []json.RawMessage `json:"keys"`
-}
+// Bounds of a key file.
+const (
+	maxFile     = 64 << 10 // bytes
+	maxSealKeys = 8
+)
 
-// Load reads the key file. It refuses one that anybody but its owner may read or
-// write, and every key that is not a complete Ed25519 key with a kid. Errors name
-// the file and the key's place in it, and nothing from inside.
-func Load(path string) (*Ring, error) {
+// Load reads the key file: a JWK set (RFC 7517) of symmetric keys of 256 bits,
+// each with a kid. To rotate, put the new key in front of the old one in the file
+// of each replica in turn: before that as a second one, so that a replica that
+// still has the old order can decrypt what the others encrypt. The replicas
+// encrypt the signing keys anew with the first one; when the log says so the old
+// key can be taken out. The service reads the file when it starts.
+//
+// A file that anybody but its owner may read or write is refused. Errors name the
+// file and the key's place in it, and nothing from inside.
+func Load(path string) (*Sealer, error) {
 	data, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	var doc document
-	opts := strictjson.Options{MaxBytes: capability.MaxKeySetBytes, MaxDepth: 4, RequireFields: true}
-	if err := strictjson.Unmarshal(data, &doc, opts); err != nil {
-		return nil, fmt.Errorf("signing keys: %s is not a JWK set: write {\"keys\":[…]}, or let --create-key make the file", path)
+	var doc struct {
+		Keys []json.RawMessage `json:"keys"`
 	}
-	keys := make([]Key, len(doc.Keys))
+	if err := strictjson.Unmarshal(data, &doc, strictjson.Options{MaxBytes: maxFile, MaxDepth: 4, RequireFields: true}); err != nil {
+		return nil, fmt.Errorf("key file: %s is not a JWK set: write {\"keys\":[…]}, or let --create-key make the file", path)
+	}
+	if len(doc.Keys) == 0 || len(doc.Keys) > maxSealKeys {
+		return nil, fmt.Errorf("key file: %s: 1 to %d keys", path, maxSealKeys)
+	}
+	s := &Sealer{path: path}
+	seen := map[string]bool{}
 	for i, raw := range doc.Keys {
-		if keys[i], err = parse(raw); err != nil {
-			return nil, fmt.Errorf("signing keys: %s: key %d: %w", path, i+1, err)
+		k, err := parseSealKey(raw)
+		if err == nil && seen[k.id] {
+			err = errors.New("its kid stands there twice")
 		}
+		if err != nil {
+			return nil, fmt.Errorf("key file: %s: key %d: %w", path, i+1, err)
+		}
+		seen[k.id] = true
+		s.keys = append(s.keys, k)
 	}
-	return NewRing(keys...)
+	return s, nil
 }
 
 // LoadOrCreate is Load, after making a file with one key where there is none.
-func LoadOrCreate(path string) (*Ring, error) {
-	ring, err := Load(path)
+func LoadOrCreate(path string) (*Sealer, error) {
+	s, err := Load(path)
 	if !errors.Is(err, ErrNoFile) {
-		return ring, err
+		return s, err
 	}
-	key, err := New()
+	key, err := generateSealKey()
 	if err != nil {
 		return nil, err
 	}
 	if err := create(path, key); err != nil {
 		return nil, err
 	}
-	return Load(path) // also where another replica was faster: then its key is the one
+	return Load(path) // also where another process was faster: then its key is the one
 }
 
 func read(path string) ([]byte, error) {
@@ -73,25 +86,43 @@ func read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s; --create-key makes it", ErrNoFile, path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("signing keys: %w", err)
+		return nil, fmt.Errorf("key file: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat() // of what was opened, not of what the name means by now
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("signing keys: %w", err)
+		return nil, fmt.Errorf("key file: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("signing keys: %s is not a regular file", path)
+		return nil, fmt.Errorf("key file: %s is not a regular file", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("signing keys: %s has mode %04o, so that others may use it: chmod 0600, and rotate the keys if anybody could read them", path, info.Mode().Perm())
+		return nil, fmt.Errorf("key file: %s has mode %04o, so that others may use it: chmod 0600, and put another key in front if anybody could read it", path, info.Mode().Perm())
 	}
-	data, err := io.ReadAll(io.LimitReader(f, capability.MaxKeySetBytes+1)) // one more than Load takes
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // one more than Load takes
 	if err != nil {
-		return nil, fmt.Errorf("signing keys: %w", err)
+		return nil, fmt.Errorf("key file: %w", err)
 	}
 	return data, nil
 }
 
+func parseSealKey(raw []byte) (sealKey, error) {
+	var k jose.JSONWebKey
+	if k.UnmarshalJSON(raw) != nil { // the error could quote the key
+		return sealKey{}, errors.New("not a JWK")
+	}
+	secret, ok := k.Key.([]byte)
+	switch {
+	case !ok || len(secret) != sealKeyBytes:
+		return sealKey{}, errors.New("not a symmetric key of 256 bits (kty oct, k)")
+	case k.KeyID == "" || len(k.KeyID) > 128:
+		return sealKey{}, errors.New("kid: 1 to 128 bytes")
+	case k.Use != "" && k.Use != "enc", k.Algorithm != "" && k.Algorithm != string(sealAlgorithm):
+		return sealKey{}, errors.New("made for another use: use is enc, alg is A256GCMKW, or neither is there")
+	}
+	return newSealKey(k.KeyID, secret), nil
+}
+
+// parse reads a signing key.
 func parse(raw []byte) (Key, error) {
 	var k jose.JSONWebKey
 	// This also refuses an x that does not belong to d: signing with it would give
@@ -105,40 +136,38 @@ func parse(raw []byte) (Key, error) {
 		return Key{}, errors.New("not a private Ed25519 key (kty OKP, crv Ed25519, d)")
 	case k.KeyID == "":
 		return Key{}, errors.New("no kid")
-	case k.Use != "" && k.Use != "sig", k.Algorithm != "" && k.Algorithm != string(capability.Algorithm):
-		return Key{}, errors.New("made for another use: use is sig, alg is EdDSA, or neither is there")
+	case k.Use != "sig", k.Algorithm != string(capability.Algorithm):
+		return Key{}, errors.New("made for another use: use is sig and alg EdDSA")
 	}
 	return newKey(k.KeyID, private), nil
 }
 
 // create writes the file in one step and never over another: it is complete
 // before it has its name.
-func create(path string, key Key) (err error) {
-	doc, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
-		{Key: key.private(), KeyID: key.id, Algorithm: string(capability.Algorithm), Use: "sig"},
-	}})
+func create(path string, key sealKey) (err error) {
+	doc, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.jwk()}})
 	if err != nil {
-		return errors.New("signing keys: a new key cannot be encoded") // the error could quote it
+		return errors.New("key file: a new key cannot be encoded") // the error could quote it
 	}
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return fmt.Errorf("signing keys: %w", err)
+		return fmt.Errorf("key file: %w", err)
 	}
 	defer folder.Close()
-	f, err := os.CreateTemp(folder.Name(), ".signing-keys-*") // mode 0600
+	f, err := os.CreateTemp(folder.Name(), ".key-file-*") // mode 0600
 	if err != nil {
-		return fmt.Errorf("signing keys: %w", err)
+		return fmt.Errorf("key file: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
 	_, err = f.Write(append(doc, '\n'))
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("signing keys: %w", err)
+		return fmt.Errorf("key file: %w", err)
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("signing keys: %w", err)
+		return fmt.Errorf("key file: %w", err)
 	}
 	if err := folder.Sync(); err != nil {
-		return fmt.Errorf("signing keys: %w", err)
+		return fmt.Errorf("key file: %w", err)
 	}
 	return nil
 }

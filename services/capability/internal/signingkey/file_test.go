@@ -2,9 +2,7 @@ package signingkey
 
 import (
 	"bytes"
-	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -19,24 +17,20 @@ import (
 	"testing"
 
 	"github.com/go-jose/go-jose/v4"
-
-	"cofferdam.dev/pkg/capability"
 )
 
-// secret is the private part as it stands in the file: what must never be seen
-// anywhere else.
-func (k Key) secret() string { return base64.RawURLEncoding.EncodeToString(k.private().Seed()) }
+// secretText is the key as it stands in the file: what must never be seen anywhere
+// else.
+func (k sealKey) secretText() string { return base64.RawURLEncoding.EncodeToString(k.secret()) }
 
-func fresh(t *testing.T) Key {
+func freshSealKey(t *testing.T) sealKey {
 	t.Helper()
-	k, err := New()
+	k, err := generateSealKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
-
-func jwk(k Key) jose.JSONWebKey { return jose.JSONWebKey{Key: k.private(), KeyID: k.id} }
 
 func writeFile(t *testing.T, content []byte, mode fs.FileMode) string {
 	t.Helper()
@@ -60,7 +54,7 @@ func fileOf(t *testing.T, keys ...jose.JSONWebKey) []byte {
 }
 
 func TestAKeyFileThatOthersMayUseIsRefused(t *testing.T) {
-	content := fileOf(t, jwk(fresh(t)))
+	content := fileOf(t, freshSealKey(t).jwk())
 	for mode := fs.FileMode(0o400); mode <= 0o777; mode++ {
 		_, err := Load(writeFile(t, content, mode))
 		if allowed := mode&0o077 == 0; allowed != (err == nil) {
@@ -70,41 +64,43 @@ func TestAKeyFileThatOthersMayUseIsRefused(t *testing.T) {
 }
 
 func TestWhatIsNoKeyFileIsRefused(t *testing.T) {
-	good := fresh(t)
-	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	good := freshSealKey(t)
+	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mixed := newKey("mixed", append(append(ed25519.PrivateKey{}, good.private().Seed()...), fresh(t).private()[32:]...))
-	many := make([]jose.JSONWebKey, capability.MaxKeys+1)
+	many := make([]jose.JSONWebKey, maxSealKeys+1)
 	for i := range many {
-		many[i] = jose.JSONWebKey{Key: good.private(), KeyID: fmt.Sprint("k", i)}
+		many[i] = jose.JSONWebKey{Key: good.secret(), KeyID: fmt.Sprint("k", i)}
+	}
+	single, err := good.jwk().MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
-		"empty":              {},
-		"not JSON":           []byte("-----BEGIN PRIVATE KEY-----"),
-		"no keys":            fileOf(t),
-		"a single JWK":       must(jwk(good).MarshalJSON()),
-		"keys twice":         []byte(`{"keys":[],"keys":[]}`),
-		"a public key":       fileOf(t, jose.JSONWebKey{Key: good.private().Public(), KeyID: "a"}),
-		"an EC key":          fileOf(t, jose.JSONWebKey{Key: ec, KeyID: "a"}),
-		"a shared secret":    fileOf(t, jose.JSONWebKey{Key: []byte("secret"), KeyID: "a"}),
-		"no kid":             fileOf(t, jose.JSONWebKey{Key: good.private()}),
-		"a kid with a blank": fileOf(t, jose.JSONWebKey{Key: good.private(), KeyID: "a b"}),
-		"a kid twice":        fileOf(t, jwk(good), jose.JSONWebKey{Key: fresh(t).private(), KeyID: good.id}),
-		"another use":        fileOf(t, jose.JSONWebKey{Key: good.private(), KeyID: "a", Use: "enc"}),
-		"another algorithm":  fileOf(t, jose.JSONWebKey{Key: good.private(), KeyID: "a", Algorithm: "ES256"}),
-		"x of another key":   fileOf(t, jwk(mixed)),
-		"too many":           fileOf(t, many...),
-		"a good and a bad":   fileOf(t, jwk(good), jose.JSONWebKey{Key: ec, KeyID: "a"}),
-		"too large":          append(fileOf(t, jwk(good)), bytes.Repeat([]byte(" "), capability.MaxKeySetBytes)...),
+		"empty":             {},
+		"not JSON":          []byte("-----BEGIN PRIVATE KEY-----"),
+		"no keys":           fileOf(t),
+		"a single JWK":      single,
+		"keys twice":        []byte(`{"keys":[],"keys":[]}`),
+		"a signing key":     fileOf(t, jose.JSONWebKey{Key: private, KeyID: "a"}),
+		"a short key":       fileOf(t, jose.JSONWebKey{Key: good.secret()[:16], KeyID: "a"}),
+		"a long key":        fileOf(t, jose.JSONWebKey{Key: append(good.secret()[:32:32], 1), KeyID: "a"}),
+		"no kid":            fileOf(t, jose.JSONWebKey{Key: good.secret()}),
+		"a long kid":        fileOf(t, jose.JSONWebKey{Key: good.secret(), KeyID: strings.Repeat("k", 129)}),
+		"a kid twice":       fileOf(t, good.jwk(), jose.JSONWebKey{Key: freshSealKey(t).secret(), KeyID: good.id}),
+		"another use":       fileOf(t, jose.JSONWebKey{Key: good.secret(), KeyID: "a", Use: "sig"}),
+		"another algorithm": fileOf(t, jose.JSONWebKey{Key: good.secret(), KeyID: "a", Algorithm: "HS256"}),
+		"too many":          fileOf(t, many...),
+		"a good and a bad":  fileOf(t, good.jwk(), jose.JSONWebKey{Key: private, KeyID: "a"}),
+		"too large":         append(fileOf(t, good.jwk()), bytes.Repeat([]byte(" "), maxFile)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(writeFile(t, content, 0o600))
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			if strings.Contains(err.Error(), good.secret()) || strings.Contains(err.Error(), "PRIVATE") {
+			if strings.Contains(err.Error(), good.secretText()) || strings.Contains(err.Error(), "PRIVATE") {
 				t.Errorf("the error quotes the file: %v", err)
 			}
 		})
@@ -112,13 +108,6 @@ func TestWhatIsNoKeyFileIsRefused(t *testing.T) {
 	if _, err := Load(t.TempDir()); err == nil {
 		t.Error("a folder was accepted")
 	}
-}
-
-func must(b []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return b
 }
 
 func TestAMissingFileIsMadeOnlyWhenAsked(t *testing.T) {
@@ -138,7 +127,7 @@ func TestAMissingFileIsMadeOnlyWhenAsked(t *testing.T) {
 		t.Errorf("mode = %v, error %v, want 0600", info.Mode(), err)
 	}
 	again, err := LoadOrCreate(path)
-	if err != nil || again.SignerID() != first.SignerID() {
+	if err != nil || again.primary() != first.primary() {
 		t.Errorf("the second start has another key: %v", err)
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
@@ -160,18 +149,18 @@ func TestAKeyFileThatIsBrokenIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestReplicasThatStartAtOnceShareOneKey(t *testing.T) {
+func TestProcessesThatStartAtOnceShareOneKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
 	var wg sync.WaitGroup
 	kids := make([]string, 16)
 	for i := range kids {
 		wg.Go(func() {
-			ring, err := LoadOrCreate(path)
+			s, err := LoadOrCreate(path)
 			if err != nil {
-				t.Errorf("replica %d: %v", i, err)
+				t.Errorf("process %d: %v", i, err)
 				return
 			}
-			kids[i] = ring.SignerID()
+			kids[i] = s.primary()
 		})
 	}
 	wg.Wait()
@@ -182,96 +171,75 @@ func TestReplicasThatStartAtOnceShareOneKey(t *testing.T) {
 	}
 }
 
-func TestTheFirstKeySignsAndAllArePublished(t *testing.T) {
-	first, second := fresh(t), fresh(t)
-	ring, err := Load(writeFile(t, fileOf(t, jwk(first), jwk(second)), 0o600))
+// Neither a signing key nor a key of the file shows itself, however it is printed.
+func TestKeysDoNotShowThemselves(t *testing.T) {
+	k, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ring.SignerID() != first.id || ring.Len() != 2 {
-		t.Errorf("signer %s of %d keys, want %s of 2", ring.SignerID(), ring.Len(), first.id)
-	}
-	set, err := capability.ParseKeySet(ring.JWKS())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range []Key{first, second} {
-		pub, err := set.Key(t.Context(), k.id)
-		if err != nil || !pub.Equal(k.private().Public()) {
-			t.Errorf("key %s is not published: %v", k.id, err)
-		}
-		if bytes.Contains(ring.JWKS(), []byte(k.secret())) {
-			t.Errorf("the private part of %s is published", k.id)
-		}
-	}
-	if bytes.Contains(ring.JWKS(), []byte(`"d"`)) {
-		t.Error("a private member is published")
-	}
-	compact, err := ring.Sign([]byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := jose.ParseSignedCompact(compact, []jose.SignatureAlgorithm{jose.EdDSA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := signed.Verify(first.private().Public()); err != nil || signed.Signatures[0].Header.KeyID != first.id {
-		t.Errorf("not signed by the first key: %v", err)
-	}
-}
-
-func TestAKeyDoesNotShowItself(t *testing.T) {
-	k := fresh(t)
+	seal := freshSealKey(t)
+	s := &Sealer{path: "keys.json", keys: []sealKey{seal}}
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, nil))
-	log.Info("key", "key", k, "keys", []Key{k}, "pointer", &k, "any", slog.AnyValue(k))
+	log.Info("key", "key", k, "keys", []Key{k}, "pointer", &k, "any", slog.AnyValue(k), "sealer", s, "sealers", []*Sealer{s})
 	ring, err := NewRing(k)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		fmt.Fprintf(&out, verb+" "+verb+" "+verb+"\n", k, []any{k, &k, struct{ K Key }{k}, struct{ k Key }{k}}, *ring)
+		fmt.Fprintf(&out, strings.Repeat(verb+" ", 5)+"\n", k, []any{k, &k, struct{ K Key }{k}, struct{ k Key }{k}}, ring.keys, s, []any{*s, seal, s.keys})
 	}
-	b, err := json.Marshal(struct{ K any }{k})
+	b, err := json.Marshal(struct{ K, S any }{k, s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out.Write(b)
-	begin := k.private().Seed()[:8]
-	for _, form := range []string{k.secret(), strings.Trim(fmt.Sprintf("%d", begin), "[]"), fmt.Sprintf("%x", begin)} {
-		if strings.Contains(out.String(), form) {
-			t.Errorf("a private part is in:\n%s", out.String())
+	for _, secret := range [][]byte{k.private().Seed(), seal.secret()} {
+		for _, form := range []string{
+			base64.RawURLEncoding.EncodeToString(secret), strings.Trim(fmt.Sprintf("%d", secret[:8]), "[]"), fmt.Sprintf("%x", secret[:8]),
+		} {
+			if strings.Contains(out.String(), form) {
+				t.Errorf("a secret is in:\n%s", out.String())
+			}
 		}
 	}
-	if !strings.Contains(out.String(), k.id) {
-		t.Error("the kid is not shown: the test looks at nothing")
+	if !strings.Contains(out.String(), k.id) || !strings.Contains(out.String(), seal.id) {
+		t.Error("the kids are not shown: the test looks at nothing")
 	}
 }
 
 // The key file has its own fuzz target: whatever it holds, nothing panics, and
-// what is taken can sign.
+// what is taken can encrypt and decrypt.
 func FuzzKeyFile(f *testing.F) {
-	k, err := New()
+	seal, err := generateSealKey()
 	if err != nil {
 		f.Fatal(err)
 	}
-	good, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{jwk(k)}})
+	key, err := New()
+	if err != nil {
+		f.Fatal(err)
+	}
+	good, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{seal.jwk()}})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good)
-	f.Add([]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","d":"AA","x":"AA","kid":"k"}]}`))
+	f.Add([]byte(`{"keys":[{"kty":"oct","k":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","kid":"k"}]}`))
 	path := filepath.Join(f.TempDir(), "keys.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ring, err := Load(path)
+		s, err := Load(path)
 		if err != nil {
 			return
 		}
-		if _, err := ring.Sign([]byte(`{}`)); err != nil {
-			t.Errorf("took a key that cannot sign: %v", err)
+		sealed, err := s.seal(key)
+		if err != nil {
+			t.Fatalf("took a key that cannot encrypt: %v", err)
+		}
+		if _, err := s.open(entry{ID: key.id, Sealed: sealed, SealedBy: s.primary()}); err != nil {
+			t.Errorf("took a key that cannot decrypt: %v", err)
 		}
 	})
 }

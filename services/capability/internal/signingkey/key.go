@@ -1,5 +1,30 @@
-// Package signingkey has the keys that sign capabilities, and the file they are
-// kept in. It is the only place of Cofferdam that reads one.
+// Package signingkey has the keys that sign capabilities. It is the only place of
+// Cofferdam that reads one.
+//
+// # How a key lives
+//
+// All replicas share one document in the store, with the keys encrypted by a key
+// file that the store never sees. Each replica reads the document every 15
+// seconds, and whichever sees first that a key is due, or not needed any more,
+// writes it by a conditional write; the others read what stands. What a key does
+// follows from the times in the document:
+//
+//   - next: it is published and does not sign yet, for as long as it takes until
+//     every replica publishes it and every receiver has asked for the set again,
+//     with the clocks of two replicas up to MaxSkew apart;
+//   - active: it signs, until the next one's time has come;
+//   - retiring: it is published and does not sign, until what it signed last has
+//     expired. Then it is gone.
+//
+// A replica that could not read the document for StaleAfter neither signs nor
+// publishes: what it tells could lack a key that another replica signs with.
+//
+// # When a key is known to somebody else
+//
+// Delete the document (SQLite: the row of capability_key_document; MongoDB: the
+// document of capability_keys) and restart the replicas: a new key is made, and
+// nothing that the old ones signed is taken any more, once receivers have asked
+// for the set again (capability.DefaultRefreshAfter). Runs that are under way end.
 package signingkey
 
 import (
@@ -53,13 +78,12 @@ func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "signing key
 // LogValue implements slog.LogValuer.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.id) }
 
-// Ring holds the keys of the service. The first one signs; all are published, so
-// that receivers know a key before it signs and still know it after it did.
+// Ring holds keys, of which each can sign and all are published.
 type Ring struct {
-	keys   []Key
-	signer jose.Signer
-	public []byte
-	parsed capability.KeySet
+	keys    []Key
+	signers []jose.Signer
+	public  []byte
+	parsed  capability.KeySet
 }
 
 // NewRing takes 1 to [capability.MaxKeys] keys with different kids.
@@ -67,50 +91,49 @@ func NewRing(keys ...Key) (*Ring, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("signing keys: there is none")
 	}
-	signer, err := jose.NewSigner(
-		jose.SigningKey{Algorithm: capability.Algorithm, Key: jose.JSONWebKey{Key: keys[0].private(), KeyID: keys[0].id}},
-		(&jose.SignerOptions{}).WithType(capability.TokenType))
-	if err != nil {
-		return nil, errors.New("signing keys: the first key cannot sign")
-	}
+	r := &Ring{keys: keys}
 	var set jose.JSONWebKeySet
 	for _, k := range keys {
+		signer, err := jose.NewSigner(
+			jose.SigningKey{Algorithm: capability.Algorithm, Key: jose.JSONWebKey{Key: k.private(), KeyID: k.id}},
+			(&jose.SignerOptions{}).WithType(capability.TokenType))
+		if err != nil {
+			return nil, fmt.Errorf("signing keys: %s cannot sign", k.id)
+		}
+		r.signers = append(r.signers, signer)
 		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.private().Public(), KeyID: k.id, Algorithm: string(capability.Algorithm), Use: "sig"})
 	}
-	public, err := json.Marshal(set)
-	if err != nil {
+	var err error
+	if r.public, err = json.Marshal(set); err != nil {
 		return nil, fmt.Errorf("signing keys: %w", err)
 	}
 	// What receivers will make of it: kids, bounds, and that nothing private is in it.
-	parsed, err := capability.ParseKeySet(public)
-	if err != nil {
+	if r.parsed, err = capability.ParseKeySet(r.public); err != nil {
 		return nil, fmt.Errorf("signing keys: %w", err)
 	}
-	if parsed.Len() != len(keys) {
+	if r.parsed.Len() != len(keys) {
 		return nil, errors.New("signing keys: receivers would not take every key; a kid is 1 to 128 of [A-Za-z0-9._:-]")
 	}
-	return &Ring{keys: keys, signer: signer, public: public, parsed: parsed}, nil
+	return r, nil
 }
 
-// Sign makes a capability of a payload, as a compact JWS.
-func (r *Ring) Sign(payload []byte) (string, error) {
-	signed, err := r.signer.Sign(payload)
-	if err != nil {
-		return "", fmt.Errorf("signing keys: %w", err)
+// Sign makes a capability of a payload with one of the keys, as a compact JWS, and
+// gives its kid.
+func (r *Ring) Sign(key int, payload []byte) (compact, kid string, err error) {
+	signed, err := r.signers[key].Sign(payload)
+	if err == nil {
+		compact, err = signed.CompactSerialize()
 	}
-	return signed.CompactSerialize()
+	if err != nil {
+		return "", "", fmt.Errorf("signing keys: %w", err)
+	}
+	return compact, r.keys[key].id, nil
 }
 
 // Key implements capability.Keys: the public half of one of the keys.
 func (r *Ring) Key(ctx context.Context, kid string) (ed25519.PublicKey, error) {
 	return r.parsed.Key(ctx, kid)
 }
-
-// SignerID is the kid of the key that signs.
-func (r *Ring) SignerID() string { return r.keys[0].id }
-
-// Len is the number of keys.
-func (r *Ring) Len() int { return len(r.keys) }
 
 // JWKS is the JWK set (RFC 7517) of the public halves.
 func (r *Ring) JWKS() []byte { return r.public }
