@@ -17,6 +17,7 @@ import (
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/statefacade/internal/memory"
 	"cofferdam.dev/services/statefacade/internal/memory/memorystore"
+	"cofferdam.dev/services/statefacade/internal/memory/secrets"
 	"cofferdam.dev/services/statefacade/internal/rpc"
 	"cofferdam.dev/services/statefacade/internal/threadstate"
 	"cofferdam.dev/services/statefacade/internal/threadstate/snapshotstore"
@@ -81,8 +82,13 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		return err
 	}
 	writer := binding.NewWriter(backend, time.Now)
+	scanner, err := secrets.New()
+	if err != nil {
+		return err
+	}
 	s.memory = memory.New(memory.Config{
-		Records: backend, Effects: binding.NewEffects(writer), Store: memories, Policy: policy, Now: time.Now,
+		Records: backend, Effects: binding.NewEffects(writer), Store: memories, Policy: policy,
+		Secrets: scanner, Logger: s.rt.Logger, Now: time.Now,
 	})
 	s.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.rt.TrustDomain,

@@ -12,6 +12,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/statefacade/internal/digest"
+	"cofferdam.dev/services/statefacade/internal/memory/secrets"
 )
 
 // Config is what a Service needs.
@@ -30,6 +32,8 @@ type Config struct {
 	Effects *binding.Effects
 	Store   Store
 	Policy  Policy
+	Secrets *secrets.Scanner
+	Logger  *slog.Logger
 	// Now is time.Now outside of tests.
 	Now func() time.Time
 }

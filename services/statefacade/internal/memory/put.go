@@ -30,9 +30,10 @@ type write struct {
 	caller Caller
 	put    Put
 	place  place
-	// content is what is stored of the put's.
-	content []byte
-	result  Stored
+	// content is what is stored of the put's, after so many redactions.
+	content    []byte
+	redactions int
+	result     Stored
 }
 
 // step is one stage of the write pipeline. It may change the write, or refuse it.
@@ -42,7 +43,7 @@ type step func(context.Context, *write) error
 // comparing the revision and storing are one step: approval is decided by the
 // admission, and comparing and storing are one write.
 func (s *Service) pipeline() []step {
-	return []step{s.authorize, s.validate, s.store}
+	return []step{s.authorize, s.validate, s.screen, s.store}
 }
 
 // Put stores one record where its revision is the expected one, at most once for
@@ -54,7 +55,7 @@ func (s *Service) pipeline() []step {
 // tool_outcome_unknown where the store did not tell, after which the same request
 // settles it.
 func (s *Service) Put(ctx context.Context, c Caller, p Put) (Stored, error) {
-	w := &write{caller: c, put: p, content: p.Content}
+	w := &write{caller: c, put: p}
 	for _, step := range s.pipeline() {
 		if err := step(ctx, w); err != nil {
 			return Stored{}, err
@@ -76,7 +77,7 @@ func (s *Service) store(ctx context.Context, w *write) (err error) {
 	}
 	r := &c.Record
 	r.Kind, r.ContentType, r.Content, r.SHA256 = p.Kind, p.ContentType, w.content, sha256.Sum256(w.content)
-	r.Origin.Sources = p.Sources
+	r.Origin.Sources, r.Redactions = p.Sources, w.redactions
 	r.Retention = s.cfg.Policy.Retention.profile(p.Scope, p.Retention)
 	if lifetime, _ := s.cfg.Policy.Retention.lifetime(r.Retention); lifetime > 0 {
 		r.ExpiresAt = r.UpdatedAt.Add(lifetime)

@@ -26,6 +26,7 @@ import (
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/statefacade/internal/memory"
 	"cofferdam.dev/services/statefacade/internal/memory/memorystore"
+	"cofferdam.dev/services/statefacade/internal/memory/secrets"
 	"cofferdam.dev/services/statefacade/internal/rpc"
 	"cofferdam.dev/services/statefacade/internal/threadstate"
 	"cofferdam.dev/services/statefacade/internal/threadstate/snapshotstore"
@@ -81,8 +82,13 @@ func (o *opened) config() rpc.Config {
 // service is the memory service of an operator with this policy.
 func (o *opened) service(policy memory.Policy) *memory.Service {
 	writer := binding.NewWriter(o.stand.Backend, time.Now)
+	scanner, err := secrets.New()
+	if err != nil {
+		panic(err) // it reads what is compiled in
+	}
 	return memory.New(memory.Config{
-		Records: o.stand.Backend, Effects: binding.NewEffects(writer), Store: o.memories, Policy: policy, Now: o.now,
+		Records: o.stand.Backend, Effects: binding.NewEffects(writer), Store: o.memories, Policy: policy,
+		Secrets: scanner, Logger: o.stand.Logger, Now: o.now,
 	})
 }
 
