@@ -12,7 +12,7 @@ import (
 // the end of neither the worker nor the sandbox.
 func TestAHostedProgramHasAWorldOfItsOwn(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "harness.json")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	w := start(t, "host", func(c *Config) {

@@ -44,7 +44,8 @@ type Profile struct {
 	// Harness is the id of the one harness that runs in it.
 	Harness string `json:"harness"`
 	// HarnessConfig is a file of the operator that the harness is given, by its
-	// path on the host; it is bound in read-only. Empty is none.
+	// path on the host; it is bound in read-only. Workers are other users, so others
+	// must be able to read it. Empty is none.
 	HarnessConfig string `json:"harness_config,omitempty"`
 	// Program is the nested world of a hosted agent program; nil is none.
 	Program *ProgramWorld `json:"program,omitempty"`

@@ -174,6 +174,9 @@ func New(ctx context.Context, cfg Config) (_ *Provider, err error) {
 	if err := p.probe(ctx); err != nil {
 		return nil, err
 	}
+	if err := p.checkConfigs(); err != nil {
+		return nil, err
+	}
 	life, end := context.WithCancel(context.Background())
 	p.life = life
 	p.close = sync.OnceValue(func() error { return p.shut(end) })

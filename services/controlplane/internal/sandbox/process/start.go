@@ -42,6 +42,9 @@ func (p *Provider) start(ctx context.Context, in *instance) (err error) {
 		case <-stop:
 		}
 	})
+	if err := p.checkConfig(in.profile); err != nil { // it may have been changed
+		return err
+	}
 	if in.firstID, err = p.ids.take(); err != nil {
 		return err
 	}
