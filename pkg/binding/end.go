@@ -82,6 +82,9 @@ func (e End) settable(op string) error {
 		ok = true
 	case EndOpen, EndSuccess, EndInterrupted:
 	}
+	if e.RetryAfterSeconds > MaxRetryAfterSeconds || e.Kind != EndError && e.RetryAfterSeconds > 0 {
+		ok = false
+	}
 	if !ok {
 		return misuse(op, "this end cannot be set")
 	}

@@ -186,7 +186,13 @@ type End struct {
 	// Reason of a cancel (client_request, disconnect, deadline, shutdown), or
 	// the code of an error.
 	Reason string `json:"reason,omitempty"`
+	// RetryAfterSeconds is how long to wait before another try of a run that failed,
+	// at most MaxRetryAfterSeconds; 0 is unknown, and what it is for every other end.
+	RetryAfterSeconds uint32 `json:"retry_after_seconds,omitempty"`
 }
+
+// MaxRetryAfterSeconds is the longest wait that an end may name: a day.
+const MaxRetryAfterSeconds = 24 * 60 * 60
 
 // Open reports whether nothing is decided yet.
 func (e End) Open() bool { return e.Kind == EndOpen }

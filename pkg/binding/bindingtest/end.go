@@ -54,7 +54,7 @@ func (x *world) append0(g fence.Grant) {
 
 func endAcknowledged(x *world) {
 	id, g := x.boundRunning()
-	failed := binding.End{Kind: binding.EndError, Reason: string(fault.ModelFailed)}
+	failed := binding.End{Kind: binding.EndError, Reason: string(fault.RateLimited), RetryAfterSeconds: binding.MaxRetryAfterSeconds}
 	x.finish(g, failed)
 	told := func(where string) {
 		x.Helper()
@@ -106,6 +106,9 @@ func successNeedsHead(x *world) {
 		{Kind: binding.EndCancelling, Reason: "whim"},
 		{Kind: binding.EndCancelling},
 		{Kind: binding.EndError, Reason: "unheard_of"},
+		{Kind: binding.EndError, Reason: string(fault.RateLimited), RetryAfterSeconds: binding.MaxRetryAfterSeconds + 1},
+		{Kind: binding.EndCancelling, Reason: "deadline", RetryAfterSeconds: 1},
+		{Kind: binding.EndLost, RetryAfterSeconds: 1},
 	} {
 		_, err := x.w.SetEnd(x.ctx, g, e)
 		x.wantFault(err, fault.Internal)

@@ -112,7 +112,11 @@ func terminalOf(m *event.Machine, rec binding.Record, run binding.Run, effects e
 	case binding.EndCancelling:
 		return event.RunCancelled{Reason: event.CancelReason(run.End.Reason), SideEffectStatus: effects}, nil
 	case binding.EndError:
-		return runError(fault.Code(run.End.Reason), effects), nil
+		e := runError(fault.Code(run.End.Reason), effects)
+		if s := uint64(run.End.RetryAfterSeconds); s > 0 {
+			e.RetryAfterSeconds = &s
+		}
+		return e, nil
 	case binding.EndLost:
 		return runError(fault.ControlPlaneLost, effects), nil
 	case binding.EndOpen:

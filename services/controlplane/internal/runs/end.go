@@ -33,8 +33,8 @@ func (d *driver) wish(ctx context.Context, err error) binding.End {
 		return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx), time.Second))}
 	default:
 		f := fault.From(err, "runs.drive")
-		d.s.cfg.Logger.WarnContext(ctx, "run failed", "code", string(f.Code()), "op", f.Op(), "detail", f.Detail(), "incident_id", f.Incident())
-		return binding.End{Kind: binding.EndError, Reason: string(f.Code())}
+		d.s.cfg.Logger.WarnContext(ctx, "run failed", "code", string(f.Code()), "op", f.Op(), "detail", f.Detail(), "incident_id", f.Incident(), "error", f.Error())
+		return failed(f.Code(), f.RetryAfter())
 	}
 }
 
@@ -71,10 +71,29 @@ func (d *driver) wishOf(terminal event.Data) binding.End {
 		}
 	case event.RunError:
 		if code := fault.Code(t.Code); code.Known() {
-			return binding.End{Kind: binding.EndError, Reason: t.Code}
+			return failed(code, retryAfter(t))
 		}
 	}
 	return binding.End{Kind: binding.EndError, Reason: string(fault.Protocol)}
+}
+
+// failed is the end of a run that failed, which may be worth another try after a
+// while; 0 is unknown.
+func failed(code fault.Code, after time.Duration) binding.End {
+	end := binding.End{Kind: binding.EndError, Reason: string(code)}
+	if code.Retryable() {
+		end.RetryAfterSeconds = uint32(min(max(after+time.Second-1, 0)/time.Second, binding.MaxRetryAfterSeconds))
+	}
+	return end
+}
+
+// retryAfter is how long a worker's terminal says to wait, which is bounded before it
+// is a duration.
+func retryAfter(t event.RunError) time.Duration {
+	if t.RetryAfterSeconds == nil {
+		return 0
+	}
+	return time.Duration(min(*t.RetryAfterSeconds, binding.MaxRetryAfterSeconds)) * time.Second
 }
 
 // evicted asks the provider whether the sandbox is gone. The worker's stream

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
@@ -187,10 +188,13 @@ func TestAnotherCallersRunIsNotThere(t *testing.T) {
 
 func TestNoSandboxLeftIsSaidSo(t *testing.T) {
 	s := newStack(t, say("hello"), runstest.Options{})
-	s.Provider.Refuse(fault.New(fault.SandboxCapacity, "test"))
+	s.Provider.Refuse(fault.New(fault.SandboxCapacity, "test", fault.RetryAfter(6500*time.Millisecond)))
 	e := last[event.RunError](t, follow(t, s, start(t, s, "hi").RunID))
 	if e.Code != string(fault.SandboxCapacity) || !e.Retryable || e.SideEffectStatus != event.SideEffectsNone {
 		t.Errorf("run.error = %+v, want sandbox_capacity, retryable, no side effects", e)
+	}
+	if after := e.RetryAfterSeconds; after == nil || *after != 7 {
+		t.Errorf("retry after %v, want 7 s", after)
 	}
 	s.Provider.Refuse(nil)
 	last[event.RunFinished](t, follow(t, s, start(t, s, "again").RunID))

@@ -2,10 +2,15 @@ package process
 
 import (
 	"context"
+	"time"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
+
+// roomAgain is how long to wait for room for a sandbox. Nobody knows when another one
+// is given back; it keeps those who ask from asking all the time.
+const roomAgain = 5 * time.Second
 
 // Claim gives the claim's instance: a warm one, or one that is made for it.
 func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance, error) {
@@ -24,7 +29,7 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 	}
 	switch {
 	case fault.Is(in.err, fault.SandboxCapacity):
-		return sandbox.Instance{}, fault.Wrap(in.err, fault.SandboxCapacity, op)
+		return sandbox.Instance{}, fault.Wrap(in.err, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
 	case in.err != nil:
 		return sandbox.Instance{}, fault.Wrap(in.err, fault.SandboxNotReady, op)
 	case !p.usable(in):
@@ -55,7 +60,7 @@ func (p *Provider) reserve(c sandbox.Claim) (*instance, error) {
 		return in, nil
 	}
 	if len(p.all) >= p.cfg.MaxInstances && !p.makeRoomLocked() {
-		return nil, fault.New(fault.SandboxCapacity, op)
+		return nil, fault.New(fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
 	}
 	return p.newLocked(profile, c.Name), nil
 }
