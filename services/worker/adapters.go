@@ -21,32 +21,39 @@ import (
 // maxHarnessConfig bounds the operator's configuration of a harness, in bytes.
 const maxHarnessConfig = 256 << 10
 
-// newAdapter makes the adapter that this worker hosts. close gives up the world
-// of a hosted program; the sandbox ends it.
-func newAdapter(ctx context.Context, cfg *Config, logger *slog.Logger) (a harness.Adapter, closeWorld func() error, err error) {
-	closeWorld = func() error { return nil }
+// hosting is an adapter, and the world of the program that it hosts.
+type hosting struct {
+	harness.Adapter
+	// close gives the world up; the sandbox ends it.
+	close func() error
+	// lost is closed when the world is gone; nil where there is none.
+	lost <-chan struct{}
+}
+
+// newAdapter makes the adapter that this worker hosts.
+func newAdapter(ctx context.Context, cfg *Config, logger *slog.Logger) (hosting, error) {
 	if !hosts(cfg.Harness) {
 		registry, err := harness.NewRegistry(native.New(native.Config{Workspace: cfg.Workspace}), scripted.New())
 		if err != nil {
-			return nil, nil, err
+			return hosting{}, err
 		}
-		a, err = registry.Get(cfg.Harness)
-		return a, closeWorld, err
+		a, err := registry.Get(cfg.Harness)
+		return hosting{Adapter: a, close: func() error { return nil }}, err
 	}
 	preset, err := os.Open(cfg.HarnessConfig)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--harness-config: %w", err)
+		return hosting{}, fmt.Errorf("--harness-config: %w", err)
 	}
 	defer preset.Close()
 	world, err := runnerclient.Dial(ctx, cfg.Runner)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--runner: %w", err)
+		return hosting{}, fmt.Errorf("--runner: %w", err)
 	}
-	a, err = hostedAdapter(cfg, preset, world, logger)
+	a, err := hostedAdapter(cfg, preset, world, logger)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("--harness-config: %w", err), world.Close())
+		return hosting{}, errors.Join(fmt.Errorf("--harness-config: %w", err), world.Close())
 	}
-	return a, world.Close, nil
+	return hosting{Adapter: a, close: world.Close, lost: world.Gone()}, nil
 }
 
 // hosts reports whether a harness is a program in a world of its own.

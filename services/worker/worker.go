@@ -97,15 +97,15 @@ func newSession(ctx context.Context, cfg *Config, rt *service.Runtime) (s *sessi
 	if err != nil {
 		return nil, nil, fmt.Errorf("digest of own binary: %w", err)
 	}
-	adapter, closeWorld, err := newAdapter(ctx, cfg, rt.Logger)
+	adapter, err := newAdapter(ctx, cfg, rt.Logger)
 	if err != nil {
 		return nil, nil, err
 	}
-	return session.New(session.Config{
-		Adapter: adapter, ImageDigest: digest, BootNonce: rand.Text(), Bounds: event.DefaultBounds(), Logger: rt.Logger,
+	return session.New(session.Config{ //nolint:contextcheck // a worker that ends itself asks no caller
+		Adapter: adapter.Adapter, Lost: adapter.lost, ImageDigest: digest, BootNonce: rand.Text(), Bounds: event.DefaultBounds(), Logger: rt.Logger,
 		Workspace: cfg.Workspace, StopTimeout: cfg.StopTimeout, UnboundTimeout: cfg.UnboundTimeout,
 		Health: func(context.Context) error { return workspace(cfg.Workspace) },
-	}), closeWorld, nil
+	}), adapter.close, nil
 }
 
 // workspace says why there is none.

@@ -155,7 +155,7 @@ func (d *driver) end(ctx context.Context, wish binding.End) {
 	if t, ok := d.terminal.(event.RunFinished); ok {
 		stopReason = t.StopReason
 	}
-	if d.stop(ctx, rec) && rec.Run.End.Reason != string(fault.SandboxLimit) {
+	if d.stop(ctx, rec) && !spent(rec.Run.End) {
 		err = d.s.terminate(ctx, rec, d.grant, stopReason)
 	} else {
 		err = d.retire(ctx, rec, stopReason)
@@ -164,6 +164,12 @@ func (d *driver) end(ctx context.Context, wish binding.End) {
 		d.s.cfg.Logger.ErrorContext(ctx, "run could not be concluded yet", "error", err.Error())
 	}
 	d.s.hub.grew(d.env.RunID, 0)
+}
+
+// spent says that a run ended so that its sandbox cannot be used again: one of its
+// limits was hit, or a part of it is gone.
+func spent(end binding.End) bool {
+	return end.Reason == string(fault.SandboxLimit) || end.Reason == string(fault.SandboxEvicted)
 }
 
 // retire replaces the lease of a worker that cannot be used again, before the

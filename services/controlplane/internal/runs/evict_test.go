@@ -224,3 +224,25 @@ func orphan(t *testing.T, s *runstest.Stack, owner string) binding.Run {
 	}
 	return *st.Record.Run
 }
+
+// A worker may tell of its own that a part of its sandbox is gone, such as the world of
+// its program. It is not used again, although it is still there.
+func TestASandboxThatLostAPartIsNotUsedAgain(t *testing.T) {
+	s := newStack(t, func(**runstest.Stack) runstest.Script {
+		return func(ctx context.Context, p *runstest.Play) error {
+			code := fault.SandboxEvicted
+			return p.Emit(ctx, started(), event.RunError{Code: string(code), Message: code.Message(), SideEffectStatus: event.SideEffectsPossible})
+		}
+	}, runstest.Options{})
+	r := start(t, s, "hi")
+	e := last[event.RunError](t, follow(t, s, r.RunID))
+	// What the worker says of side effects is not believed: the ledger has none.
+	if e.Code != string(fault.SandboxEvicted) || e.Retryable || e.SideEffectStatus != event.SideEffectsNone {
+		t.Errorf("ended as %+v", e)
+	}
+	s.Workers.Play(turn(&s, "back again"))
+	last[event.RunFinished](t, follow(t, s, start(t, s, "again").RunID))
+	if rec := s.Record(t, r.BindingID); rec.Generation != 2 || s.Provider.Made() != 2 {
+		t.Errorf("generation %d, %d sandboxes", rec.Generation, s.Provider.Made())
+	}
+}

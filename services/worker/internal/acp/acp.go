@@ -79,8 +79,10 @@ func (a *Adapter) Descriptor() harness.Descriptor {
 
 // Health asks whether the world is there.
 func (a *Adapter) Health(ctx context.Context) error {
-	_, err := a.cfg.World.Limits(ctx)
-	return err
+	if _, err := a.cfg.World.Limits(ctx); err != nil {
+		return fault.Wrap(err, fault.SandboxNotReady, "acp.Health")
+	}
+	return nil
 }
 
 // Initialize checks that the agent can be given what the construction has. The

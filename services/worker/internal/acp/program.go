@@ -137,7 +137,7 @@ func (p *program) stop(ctx context.Context, gently bool) error {
 		grace = min(grace, 500*time.Millisecond)
 	}
 	if err := p.world.KillAll(ctx, grace); err != nil {
-		return fault.Wrap(err, fault.SandboxNotReady, "acp.stop")
+		return fault.From(err, "acp.stop")
 	}
 	if c, ok := p.proc.Stdout().(io.Closer); ok {
 		_ = c.Close() // it is at its end

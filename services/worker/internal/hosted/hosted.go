@@ -34,7 +34,7 @@ type Command struct {
 // sandbox provider builds that. All methods are safe for concurrent use.
 type World interface { //nolint:interfacebloat // one world, of which nobody needs a part
 	// Start starts the program; the one before has ended. What that left running is
-	// killed, and what nobody read of its output is lost. Errors: sandbox_not_ready
+	// killed, and what nobody read of its output is lost. Errors: sandbox_evicted
 	// where the world is gone, harness_options_invalid where the program cannot be
 	// started at all, already_running where the one before still runs, sandbox_limit.
 	Start(ctx context.Context, c Command) (Program, error)

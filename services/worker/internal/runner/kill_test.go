@@ -157,7 +157,7 @@ func TestWorkerVanishes(t *testing.T) {
 			t.Errorf("the next worker finds %q", got)
 		}
 		_, err = w.Limits(t.Context())
-		wantCode(t, err, fault.SandboxNotReady)
+		wantCode(t, err, fault.SandboxEvicted)
 	})
 }
 
@@ -186,7 +186,7 @@ func TestRunnerVanishes(t *testing.T) {
 		}()
 		children := processes(t, s)
 		must(t, s.Process.Kill())
-		wantCode(t, <-read, fault.SandboxNotReady) // and not io.EOF
+		wantCode(t, <-read, fault.SandboxEvicted) // and not io.EOF
 		ended(t, p)
 		<-w.Gone()
 		for name, err := range map[string]error{
@@ -195,12 +195,12 @@ func TestRunnerVanishes(t *testing.T) {
 			"reset":  w.Reset(t.Context()),
 			"write":  w.WriteFile(t.Context(), hosted.File{Path: hosted.Home + "/x"}, strings.NewReader("x")),
 		} {
-			if !fault.Is(err, fault.SandboxNotReady) {
+			if !fault.Is(err, fault.SandboxEvicted) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		_, err := w.Start(t.Context(), shell("true"))
-		wantCode(t, err, fault.SandboxNotReady)
+		wantCode(t, err, fault.SandboxEvicted)
 		// The program is told to go with the runner, wherever that ran.
 		eventually(t, "the end of the program", func() bool {
 			for _, pid := range children {

@@ -3,8 +3,11 @@ package runnerclient
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/worker/internal/runnerproto"
@@ -47,7 +50,7 @@ func (w *World) send(ctx context.Context, op string, r *runnerproto.Request) (*c
 	w.mu.Lock()
 	if w.ended {
 		w.mu.Unlock()
-		return nil, fault.New(fault.SandboxNotReady, op)
+		return nil, gone(op)
 	}
 	w.next++
 	r.ID = w.next
@@ -73,7 +76,7 @@ func (c *call) await(ctx context.Context) (*runnerproto.Reply, error) {
 	case r := <-c.reply:
 		return c.take(r)
 	case <-c.w.Gone():
-		return nil, fault.New(fault.SandboxNotReady, c.op)
+		return nil, gone(c.op)
 	case <-ctx.Done():
 		c.cancel(context.WithoutCancel(ctx))
 		return nil, fault.From(ctx.Err(), c.op)
@@ -86,7 +89,7 @@ func (c *call) late() (*runnerproto.Reply, error) {
 	case r := <-c.reply:
 		return c.take(r)
 	case <-c.w.Gone():
-		return nil, fault.New(fault.SandboxNotReady, c.op)
+		return nil, gone(c.op)
 	}
 }
 
@@ -139,8 +142,8 @@ func (w *World) write(ctx context.Context, r *runnerproto.Request) error {
 	}
 	counted := &counter{w: w.conn}
 	err := runnerproto.WriteFrame(counted, r, runnerproto.MaxRequest)
-	if err != nil && counted.n > 0 {
-		w.hangUp() // the runner would take the rest for another frame
+	if err != nil && (counted.n > 0 || broke(err)) {
+		w.hangUp() // the runner would take the rest for another frame, or there is none
 	}
 	return inTime(ctx, err)
 }
@@ -160,6 +163,11 @@ func inTime(ctx context.Context, err error) error {
 	return err
 }
 
+// broke says that nobody is at the other end.
+func broke(err error) bool {
+	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
+}
+
 type counter struct {
 	w interface{ Write(p []byte) (int, error) }
 	n int
@@ -173,6 +181,10 @@ func (c *counter) Write(p []byte) (int, error) {
 
 var errGone = errors.New("runnerclient: the runner is gone")
 
+// gone is the answer of a world that is gone: the part of the sandbox that had the
+// program in it went away.
+func gone(op string) error { return fault.New(fault.SandboxEvicted, op) }
+
 // failed is the error of a call that could not be made.
 func (w *World) failed(err error, op string) error {
 	switch {
@@ -180,6 +192,8 @@ func (w *World) failed(err error, op string) error {
 		return fault.Wrap(err, fault.RequestTooLarge, op)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fault.From(err, op)
+	case w.alive.Err() != nil:
+		return fault.Wrap(err, fault.SandboxEvicted, op)
 	default:
 		return notReady(err, op)
 	}

@@ -165,15 +165,18 @@ func TestAnswers(t *testing.T) {
 		w, err := runnerclient.Dial(t.Context(), address)
 		must(t, err)
 		_, err = w.Limits(t.Context())
-		want := fault.SandboxNotReady
-		if name == "unknown code" {
+		want := fault.SandboxEvicted
+		switch name {
+		case "unknown code":
 			want = fault.Internal
+		case "no result":
+			want = fault.SandboxNotReady
 		}
 		if !fault.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		<-w.Gone()
-		wantCode(t, w.Reset(t.Context()), fault.SandboxNotReady)
+		wantCode(t, w.Reset(t.Context()), fault.SandboxEvicted)
 		must(t, w.Close())
 	}
 }
@@ -198,12 +201,12 @@ func TestContexts(t *testing.T) {
 	wantCode(t, w.KillAll(short, 0), fault.DeadlineExceeded)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := w.Freeze(t.Context()); !fault.Is(err, fault.SandboxNotReady) {
+		if err := w.Freeze(t.Context()); !fault.Is(err, fault.SandboxEvicted) {
 			t.Errorf("freeze: %v", err)
 		}
 	})
 	wg.Go(func() {
-		if _, err := w.Start(t.Context(), hosted.Command{Path: "sh"}); !fault.Is(err, fault.SandboxNotReady) {
+		if _, err := w.Start(t.Context(), hosted.Command{Path: "sh"}); !fault.Is(err, fault.SandboxEvicted) {
 			t.Errorf("start: %v", err)
 		}
 	})

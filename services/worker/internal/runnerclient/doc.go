@@ -2,7 +2,7 @@
 // [hosted.World] of the worker, over the Unix socket that both share.
 //
 // Every call ends with its context. Once the runner is gone, each answers
-// sandbox_not_ready at once, and what was read from the program ends with it: a
+// sandbox_evicted at once, and what was read from the program ends with it: a
 // stream that broke off is never taken for one that ended.
 package runnerclient
 

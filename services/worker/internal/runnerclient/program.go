@@ -34,7 +34,7 @@ func (w *World) Start(ctx context.Context, c hosted.Command) (hosted.Program, er
 	select {
 	case w.starting <- struct{}{}:
 	case <-w.Gone():
-		return nil, fault.New(fault.SandboxNotReady, op)
+		return nil, gone(op)
 	case <-ctx.Done(): // one that was taken back is not settled yet
 		return nil, fault.From(ctx.Err(), op)
 	}
@@ -106,7 +106,7 @@ func (w *World) adopt(ctx context.Context, id uint64, in, out net.Conn) (hosted.
 		w.program = p
 		w.wg.Go(func() { p.watch(context.WithoutCancel(ctx), c) }) // it ends with the world
 	} else if err == nil {
-		err = fault.New(fault.SandboxNotReady, op)
+		err = gone(op)
 	}
 	w.mu.Unlock()
 	if before != nil {
@@ -161,7 +161,7 @@ func (p *program) watch(ctx context.Context, c *call) {
 func (p *program) Stdin() io.WriteCloser { return p.in }
 
 // Stdout implements [hosted.Program]. It ends with io.EOF when every process that
-// has it has ended or closed it, and with sandbox_not_ready when the world went
+// has it has ended or closed it, and with sandbox_evicted when the world went
 // before. It can be read after Done, until another program is started.
 func (p *program) Stdout() io.Reader { return p.out }
 
@@ -241,5 +241,5 @@ func (o *output) Read(b []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		return n, io.EOF
 	}
-	return n, fault.Wrap(err, fault.SandboxNotReady, "runnerclient.Stdout", fault.Detail("the program's output broke off"))
+	return n, fault.Wrap(err, fault.SandboxEvicted, "runnerclient.Stdout", fault.Detail("the program's output broke off"))
 }

@@ -22,7 +22,7 @@ func (w *World) stream(ctx context.Context, op string) (net.Conn, uint64, error)
 	conn, _, err := open(opening, w.path, runnerproto.Opening{Version: runnerproto.Version, Session: w.session, Stream: id})
 	if err != nil {
 		if w.alive.Err() != nil {
-			return nil, 0, fault.Wrap(err, fault.SandboxNotReady, op)
+			return nil, 0, fault.Wrap(err, fault.SandboxEvicted, op)
 		}
 		return nil, 0, w.failed(inTime(ctx, err), op)
 	}
@@ -30,7 +30,7 @@ func (w *World) stream(ctx context.Context, op string) (net.Conn, uint64, error)
 	defer w.mu.Unlock()
 	if w.ended {
 		_ = conn.Close()
-		return nil, 0, fault.New(fault.SandboxNotReady, op)
+		return nil, 0, gone(op)
 	}
 	w.streams[conn] = struct{}{}
 	return conn, id, nil
@@ -68,7 +68,7 @@ func (w *World) transfer(ctx context.Context, op string, request func(stream uin
 		return fault.From(own.err, op)
 	}
 	if err == nil && ferr != nil {
-		err = fault.Wrap(ferr, fault.SandboxNotReady, op)
+		err = fault.Wrap(ferr, fault.SandboxEvicted, op)
 	}
 	return err
 }

@@ -82,6 +82,8 @@ func (r *Run) ending(err error) event.Data {
 		return cancelled(r.reason)
 	case r.late(f.Code()):
 		return cancelled(event.CancelledByDeadline)
+	case r.cfg.lost():
+		f = fault.Wrap(f, fault.SandboxEvicted, "session.run")
 	case r.head == headMoved:
 		// The commit was told that a cancel was decided first. Its reason stands in
 		// the committed record, and here only what it mostly is.

@@ -49,7 +49,11 @@ type Config struct {
 	// UnboundTimeout is how long a worker that nobody has bound waits without a
 	// control plane that asks for ready; then it ends itself. 0 is 10 min.
 	UnboundTimeout time.Duration
-	Logger         *slog.Logger
+	// Lost is closed when the world of the adapter's program is gone; nil is an
+	// adapter without one. A run that fails then fails as sandbox_evicted, and the
+	// worker ends itself: nothing that it could do would bring the world back.
+	Lost   <-chan struct{}
+	Logger *slog.Logger
 	// Now is the clock of timestamps; nil is time.Now.
 	Now func() time.Time
 }
@@ -112,6 +116,9 @@ func New(cfg Config) *Session {
 	s.mu.Lock() // the timer may be ahead
 	defer s.mu.Unlock()
 	s.unbound = time.AfterFunc(cfg.UnboundTimeout, s.abandoned)
+	if cfg.Lost != nil {
+		go s.watchWorld()
+	}
 	return s
 }
 
