@@ -69,3 +69,20 @@ func TestAnAgentsToolsThatNeedApproval(t *testing.T) {
 		t.Errorf("effects: %v", got)
 	}
 }
+
+// The ledger has a call under the envelope's key, the event log under its id. A worker
+// that names another call there is refused before anything is looked up.
+func TestACallsIDIsItsKey(t *testing.T) {
+	s := newSession(t)
+	s.allowed = []string{"x.count"}
+	e := s.stand.Envelope()
+	req := request(e, "x.count", `{}`)
+	req.ToolCallId = "another"
+	_, err := s.send(t.Context(), e, req)
+	wantCode(t, err, fault.InvalidRequest)
+	if rows := s.stand.Rows(t); len(rows) != 0 {
+		t.Errorf("a refused call has a row: %+v", rows)
+	}
+	_, err = s.callAs(t.Context(), e, "x.count", `{}`)
+	must(t, err)
+}

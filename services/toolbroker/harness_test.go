@@ -163,20 +163,25 @@ func sessionOf(t *testing.T, o *opened) *session {
 }
 
 func request(e fence.Envelope, tool, args string) *toolbrokerv1.CallToolRequest {
-	return &toolbrokerv1.CallToolRequest{Envelope: e.Proto(), ToolId: tool, ToolCallId: "call-1", Arguments: []byte(args)}
+	return &toolbrokerv1.CallToolRequest{Envelope: e.Proto(), ToolId: tool, ToolCallId: e.IdempotencyKey, Arguments: []byte(args)}
 }
 
 // callAs calls a tool with an envelope; call makes a new one.
 func (s *session) callAs(ctx context.Context, e fence.Envelope, tool, args string) (*toolbrokerv1.CallToolResponse, error) {
+	return s.send(ctx, e, request(e, tool, args))
+}
+
+// send sends a request with a capability for it.
+func (s *session) send(ctx context.Context, e fence.Envelope, req *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
 	allowed := s.allowed
 	if allowed == nil {
-		allowed = []string{tool}
+		allowed = []string{req.GetToolId()}
 	}
 	token := s.stand.Minter.Mint(capability.Claims{
 		Audience: capability.ToolBroker, Subject: rpctest.SandboxID(), Tools: allowed, ApproveTools: s.approve,
 		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
 	})
-	return s.client.CallTool(pkgrpc.WithToken(ctx, token), request(e, tool, args))
+	return s.client.CallTool(pkgrpc.WithToken(ctx, token), req)
 }
 
 func (s *session) call(t *testing.T, tool, args string) (*toolbrokerv1.CallToolResponse, error) {

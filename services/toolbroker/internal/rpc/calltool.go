@@ -21,6 +21,11 @@ func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest
 		return nil, fault.Wrap(errors.New("no capability behind the door"), fault.Internal, "rpc.CallTool")
 	}
 	token, _ := rpc.TokenFrom(ctx) // there, where there are claims
+	// The ledger has a call under the envelope's key, and the event log under its id:
+	// they are compared at the end of a run, and a person's approval is for one of them.
+	if req.GetToolCallId() != grant.Envelope().IdempotencyKey {
+		return nil, fault.New(fault.InvalidRequest, "rpc.CallTool", fault.Detail("tool_call_id: must be the envelope's idempotency_key"))
+	}
 	a, err := b.caller.Call(ctx, call.Request{
 		Grant: grant, Allowed: claims.Tools, Approve: claims.ApproveTools, ToolID: req.GetToolId(), ToolCallID: req.GetToolCallId(), Arguments: req.GetArguments(),
 		Token: func() string { return token },
