@@ -3,6 +3,7 @@ package acp
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 
 	"cofferdam.dev/services/worker/internal/harness"
@@ -25,14 +26,14 @@ var (
 
 // ownName is the tool id of an agent's own tool, from the most telling of what
 // the agent says: the name that it gives, the name in the call's id, a title that
-// is a name, or the kind.
+// is a name and not what the tool is to do, or the kind.
 func (c *call) ownName() string {
 	name := c.name
 	if m := stamped.FindStringSubmatch(c.key); name == "" && m != nil {
 		name = m[1]
 	}
 	for _, title := range []string{c.first, c.title} { // the first may be the tool's name, and a later one what it does
-		if name == "" && identifier.MatchString(title) {
+		if name == "" && identifier.MatchString(title) && !c.does(title) {
 			name = title
 		}
 	}
@@ -43,6 +44,32 @@ func (c *call) ownName() string {
 		return ownPrefix + plain[:min(len(plain), maxOwnName)]
 	}
 	return ownPrefix + "tool"
+}
+
+// does tells whether a title says what the call does, and not what the tool is called:
+// agents show the command, or the file, and one word of a command looks like a name. Of
+// what is executed nothing but the command may be known.
+func (c *call) does(title string) bool {
+	input := c.arguments()
+	if input == nil {
+		return c.kind == kindExecute
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(input, &members) != nil {
+		return false
+	}
+	for _, raw := range members {
+		var words []string
+		if word := stringOf(raw); word != "" {
+			words = []string{word}
+		} else if json.Unmarshal(raw, &words) != nil {
+			continue
+		}
+		if slices.Contains(words, title) {
+			return true
+		}
+	}
+	return false
 }
 
 // named tells whether the agent has said what tool it calls.
@@ -143,7 +170,7 @@ func (t *offeredTool) fits(c *call) bool {
 		return false
 	}
 	if t.open {
-		return c.kind != "execute" && c.kind != "edit" && c.kind != "delete" && c.kind != "move"
+		return c.kind != kindExecute && c.kind != "edit" && c.kind != "delete" && c.kind != "move"
 	}
 	for name := range members {
 		if !t.properties[name] {

@@ -162,7 +162,7 @@ func TestUpdatesBecomeEvents(t *testing.T) {
 		},
 		"qwen": {
 			[]string{call1(`"title":"ls","kind":"execute","status":"pending","rawInput":{"command":"ls"}`), chunkNone, `ask {"toolCallId":"c1","title":"ls"}`, update1(completed)},
-			[]string{`start agent.ls {"command":"ls"}`, `finish "out"`},
+			[]string{`start agent.execute {"command":"ls"}`, `finish "out"`},
 		},
 		"qwen, offered with a mark": {
 			[]string{call1(`"title":"mcp__cofferdam__demo_echo_1791jhd","status":"pending","rawInput":{"text":"x"}`), "mcp", update1(completed)}, nil,
@@ -191,7 +191,19 @@ func TestUpdatesBecomeEvents(t *testing.T) {
 		},
 		"pi, output of a terminal": {
 			[]string{call1(`"title":"ls","kind":"execute","status":"in_progress","_meta":{"terminal_info":{"terminal_id":"c1"}}`), update1(`"status":"in_progress","_meta":{"terminal_output":{"terminal_id":"c1","data":"a "}}`), update1(`"status":"completed","_meta":{"terminal_output":{"data":"b"},"terminal_exit":{"exit_code":0}}`)},
-			[]string{`start agent.ls {"title":"ls"}`, `finish "a b"`},
+			[]string{`start agent.execute {"title":"ls"}`, `finish "a b"`},
+		},
+		"pi, a tool that is no shell": {
+			[]string{call1(`"title":"read","kind":"read","status":"pending","rawInput":{"path":"README.md"}`), update1(`"status":"in_progress"`), update1(completed)},
+			[]string{`start agent.read {"path":"README.md"}`, `finish "out"`},
+		},
+		"a file's name is no tool's": {
+			[]string{call1(`"title":"README.md","kind":"read","status":"in_progress","rawInput":{"path":"README.md"}`), update1(completed)},
+			[]string{`start agent.read {"path":"README.md"}`, `finish "out"`},
+		},
+		"a command in parts is no tool's name": {
+			[]string{call1(`"title":"make","kind":"execute","status":"in_progress","rawInput":{"command":["make"]}`), update1(completed)},
+			[]string{`start agent.execute {"command":["make"]}`, `finish "out"`},
 		},
 		"codex, output of a terminal": {
 			[]string{call1(`"title":"ls -l","kind":"execute","status":"in_progress","rawInput":{"command":"ls -l"}`), update1(`"status":"completed","_meta":{"terminal_output_delta":{"data":"a b\n"},"terminal_exit":{"exit_code":0}}`)},

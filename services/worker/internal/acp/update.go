@@ -48,6 +48,7 @@ const (
 	maxCallKey   = 256
 	maxTitle     = 1 << 10
 	maxSearched  = 32
+	kindExecute  = "execute"
 	statusQueued = "pending"
 	statusRuns   = "in_progress"
 	statusDone   = "completed"
