@@ -49,7 +49,8 @@ type World interface { //nolint:interfacebloat // one world, of which nobody nee
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
 	// WriteFile makes a file and the folders above it, under Home or Workspace.
-	// One that is ReadOnly belongs to nobody that the program can be.
+	// One that is ReadOnly belongs to nobody that the program can be. Workspace itself
+	// stays the program's: what stands directly in it can be moved away as a whole.
 	WriteFile(ctx context.Context, f File, content io.Reader) error
 	// Archive writes the named files of Home as one compressed archive of at most
 	// maxBytes. Errors: state_too_large; protocol while a process of the world

@@ -19,7 +19,7 @@ func (w *world) write(r *runnerproto.Write, stream net.Conn) error {
 	if !ok || root == w.temp || rel == "." {
 		return runnerproto.Fail(nil, runnerproto.Invalid, "the path is not one below home or workspace")
 	}
-	f := files.File{Path: rel, Executable: r.Executable, ReadOnly: r.ReadOnly}
+	f := files.File{Path: rel, Executable: r.Executable, ReadOnly: r.ReadOnly, TheirRoot: root == w.workspace}
 	return files.Write(root, w.owner, f, runnerproto.NewChunkReader(stream))
 }
 

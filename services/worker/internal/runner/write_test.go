@@ -70,7 +70,7 @@ func TestReadOnly(t *testing.T) {
 		output(t, w, `mkdir -p "$HOME/mine/deep" && touch "$HOME/mine/deep/theirs"`)
 		put(t, w, hosted.File{Path: hosted.Home + "/skills/one/SKILL.md", ReadOnly: true}, "keep")
 		put(t, w, hosted.File{Path: hosted.Home + "/mine/deep/keep", ReadOnly: true}, "keep")
-		put(t, w, hosted.File{Path: hosted.Workspace + "/tool", ReadOnly: true, Executable: true}, "#!/bin/sh\necho keep\n")
+		put(t, w, hosted.File{Path: hosted.Workspace + "/given/tool", ReadOnly: true, Executable: true}, "#!/bin/sh\necho keep\n")
 		attack := `exec 2>/dev/null
 cd "$HOME"
 for f in skills/one/SKILL.md mine/deep/keep; do
@@ -80,8 +80,8 @@ done
 for d in skills/one skills mine/deep mine "$HOME"; do
 	chmod 777 $d; mv $d $d.moved; mv $d "$TMPDIR/"; rm -rf $d; rmdir $d; ln -sfn /etc $d
 done
-cd "$OLDPWD"; echo changed > tool; mv tool moved; rm -f tool
-cat "$HOME/skills/one/SKILL.md" "$HOME/mine/deep/keep"; ./tool`
+cd "$OLDPWD"; echo changed > given/tool; mv given/tool moved; mv given/tool given/moved; rm -rf given; chmod 777 given
+cat "$HOME/skills/one/SKILL.md" "$HOME/mine/deep/keep"; given/tool`
 		if got := output(t, w, attack); got != "keepkeepkeep\n" {
 			t.Errorf("%q", got)
 		}
@@ -101,6 +101,34 @@ cat "$HOME/skills/one/SKILL.md" "$HOME/mine/deep/keep"; ./tool`
 		must(t, w.Restore(t.Context(), strings.NewReader(string(b))))
 		if got := output(t, w, `cd "$HOME" && find . -type f | LC_ALL=C sort; touch mine/deep/y && rm -r mine && echo mine again`); !strings.HasSuffix(got, "./skills/one/plain\nmine again\n") || strings.Contains(got, "keep") {
 			t.Errorf("%q", got)
+		}
+	})
+}
+
+// The workspace stays the program's, whatever is given to it there: tools refuse to
+// work in a folder of somebody else. It can move away what was given as a whole, and
+// what comes next stands in its place again.
+func TestTheWorkspaceIsThePrograms(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, _ *runnertest.Stand, w *runnerclient.World) {
+		apart(t, w)
+		skill := hosted.File{Path: hosted.Workspace + "/skills/one/SKILL.md", ReadOnly: true}
+		put(t, w, skill, "given")
+		const look = `[ "$(stat -c %u .)" = "$(id -u)" ] && chmod 750 . && [ "$(stat -c %u skills)" != "$(id -u)" ] && cat skills/one/SKILL.md`
+		if got := output(t, w, look); got != "given" {
+			t.Errorf("%q", got)
+		}
+		for name, change := range map[string]string{
+			"moved away": `mv skills old`,
+			"a folder":   `mv skills older && mkdir -p skills/one && echo mine > skills/one/SKILL.md`,
+			"a link":     `mv skills oldest && ln -s /etc skills`,
+			"a file":     `mv skills other && echo mine > skills`,
+		} {
+			output(t, w, change)
+			put(t, w, skill, name)
+			if got := output(t, w, look); got != name {
+				t.Errorf("%s: %q", name, got)
+			}
 		}
 	})
 }

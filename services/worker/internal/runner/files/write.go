@@ -34,6 +34,10 @@ type File struct {
 	Path       string
 	Executable bool
 	ReadOnly   bool
+	// TheirRoot leaves the root itself to the program, as a workspace has to be: tools
+	// refuse to work in one that is somebody else's. Whatever stands directly in it the
+	// program can move away as a whole; the next Write puts it back.
+	TheirRoot bool
 }
 
 // Write makes a file of all of content, and the folders above it. It stands there
@@ -41,9 +45,10 @@ type File struct {
 // name of the same file, keep what they had.
 //
 // One that is ReadOnly belongs to the runner, and so do the folders above it up to
-// the root, where they are made or were the program's: in a folder of its own the
-// program could move anything away. It may go on making files beside. Links among
-// these folders are refused.
+// the root, and the root unless it is TheirRoot, where they are made or were the
+// program's: in a folder of its own the program could move anything away. It may go on
+// making files beside. Links among these folders are refused; one that stands directly
+// in a root of the program's gives way.
 func Write(root *os.Root, o Owner, f File, content io.Reader) error {
 	if !Local(f.Path) {
 		return runnerproto.Fail(nil, runnerproto.Invalid, "the path is not one of a file below its folder")
@@ -112,13 +117,22 @@ func writeGuarded(root *os.Root, o Owner, f File, content io.Reader) error {
 		return err
 	}
 	defer func() { _ = at.Close() }()
-	if err := guard(at, o); err != nil {
-		return err
+	theirs := f.TheirRoot
+	if !theirs {
+		if err := guard(at, o); err != nil {
+			return err
+		}
 	}
 	dir, name := path.Split(f.Path)
 	for step := range strings.SplitSeq(strings.TrimSuffix(dir, "/"), "/") {
 		if step == "" {
 			break
+		}
+		if theirs {
+			if err := makeWay(at, step); err != nil {
+				return err
+			}
+			theirs = false
 		}
 		below, err := descend(at, o, step)
 		if err != nil {
@@ -128,6 +142,15 @@ func writeGuarded(root *os.Root, o Owner, f File, content io.Reader) error {
 		at = below
 	}
 	return place(at, name, mode(f), content)
+}
+
+// makeWay removes what has the name of a folder and is none.
+func makeWay(at *os.Root, step string) error {
+	info, err := at.Lstat(step)
+	if err != nil || info.IsDir() {
+		return nil //nolint:nilerr // what cannot be looked at cannot be opened either, which says why
+	}
+	return at.Remove(step)
 }
 
 // descend opens a folder, made if it has to be, and guards it.
