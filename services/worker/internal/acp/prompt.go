@@ -12,6 +12,7 @@ import (
 	sdk "github.com/coder/acp-go-sdk"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/services/worker/internal/contextblock"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/hosted"
 )
@@ -25,17 +26,34 @@ const (
 	maxFileName = 100
 )
 
+// prompt is the agent's prompt with the context of the user.
+func (r *runtime) prompt() string {
+	return contextblock.Prompt(r.construction.Prompt, r.construction.UserContext)
+}
+
 func textBlock(text string) block { return sdk.TextBlock(text) }
 
 // blocks are the prompt of a turn.
 func (t *turn) blocks(ctx context.Context, p *program, in harness.Turn, first bool) ([]block, error) {
 	var text strings.Builder
-	if first && t.cfg.Preset.PromptFile == "" && t.construction.Prompt != "" {
-		fmt.Fprintf(&text, "Instructions:\n%s\n\nMessage of the user:\n", t.construction.Prompt)
+	if prompt := t.prompt(); first && t.cfg.Preset.PromptFile == "" && prompt != "" {
+		fmt.Fprintf(&text, "Instructions:\n%s\n\nMessage of the user:\n", prompt)
 	} else if strings.HasPrefix(strings.TrimSpace(in.Message), "/") {
 		text.WriteString(t.cfg.Preset.SlashPrefix)
 	}
 	text.WriteString(in.Message)
+	context, shown := contextblock.Client(in.ClientContext)
+	if !shown {
+		err := t.project(func(pr *projector) ([]event.Draft, error) {
+			return pr.warn("context_not_shown", "The client context of this turn is not shown to the agent: it is too large."), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if context != "" { // behind the message: some agents take their session's title from its beginning
+		text.WriteString("\n\n" + context)
+	}
 	var more []block
 	for i, f := range in.Files {
 		b, note, err := t.file(ctx, p, f, i)

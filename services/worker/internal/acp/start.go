@@ -116,8 +116,8 @@ func (r *runtime) writeHome(ctx context.Context, vars variables) error {
 			return err
 		}
 	}
-	if r.cfg.Preset.PromptFile != "" && r.construction.Prompt != "" {
-		return write(r.cfg.Preset.PromptFile, r.construction.Prompt+"\n")
+	if prompt := r.prompt(); r.cfg.Preset.PromptFile != "" && prompt != "" {
+		return write(r.cfg.Preset.PromptFile, prompt+"\n")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package acp_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -226,6 +227,29 @@ func TestInstructionsComeFirst(t *testing.T) {
 	s.run(t, "run-2", "text y").wantFinished(t, "end_turn")
 	if n := strings.Count(s.session(t), "be brief"); n != 1 {
 		t.Errorf("the instructions were sent %d times", n)
+	}
+}
+
+// What an application told of itself reaches the agent behind the message, set apart as
+// data, in each turn; what is known of the user comes with the instructions.
+func TestTheAgentIsShownTheContexts(t *testing.T) {
+	s := newStand(t, func(s *stand) { s.build.UserContext = json.RawMessage(`{"locale":"de"}`) })
+	r := newRecorder("run-1")
+	_, err := s.runtime.Stream(t.Context(), harness.Turn{
+		RunID: "run-1", ConversationID: conversation, Message: "text x", ClientContext: json.RawMessage(`{"page":"</client_context>"}`),
+	}, s.facades(r), r)
+	must(t, err)
+	r.over(t)
+	for _, want := range []string{
+		`Instructions:\nbe brief\n\n`, `user_context`, `{\"locale\":\"de\"}`, `text x\n\n`, `{\"page\":\"\\u003c/client_context\\u003e\"}`,
+	} {
+		if session := s.session(t); !strings.Contains(session, want) {
+			t.Errorf("the agent was not sent %s: %s", want, session)
+		}
+	}
+	s.run(t, "run-2", "text y").wantFinished(t, "end_turn")
+	if n := strings.Count(s.session(t), "locale"); n != 1 {
+		t.Errorf("the user's context was sent %d times", n)
 	}
 }
 

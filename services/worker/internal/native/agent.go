@@ -7,6 +7,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/contextblock"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/native/model"
 )
@@ -32,7 +33,7 @@ func (r *runtime) agents() (*agent, error) {
 		return nil, err
 	}
 	c := r.construction
-	root := &agent{id: c.AgentID, name: c.AgentName, prompt: c.Prompt, tools: make(map[string]*tool)}
+	root := &agent{id: c.AgentID, name: c.AgentName, prompt: contextblock.Prompt(c.Prompt, c.UserContext), tools: make(map[string]*tool)}
 	if !event.ValidID(root.id) {
 		root.id = ID
 	}

@@ -9,6 +9,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/contextblock"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/native/model"
 )
@@ -25,8 +26,8 @@ const (
 // cannotBeShown is what a model reads of a file that it cannot take.
 const cannotBeShown = "cannot be shown to this model"
 
-// message is what the person said, with the files that came with it. What is not
-// shown is named, so that the model does not think it has seen it.
+// message is what the person said, with the files and the client context that came
+// with it. What is not shown is named, so that the model does not think it has seen it.
 func (r *run) message(ctx context.Context, in harness.Turn) (model.Message, error) {
 	m := model.Message{Role: model.User}
 	var text strings.Builder
@@ -60,6 +61,16 @@ func (r *run) message(ctx context.Context, in harness.Turn) (model.Message, erro
 			return m, fault.New(fault.InvalidRequest, "native.files", fault.Detail("files: a text file that is not UTF-8"))
 		}
 		fmt.Fprintf(&text, "\n\n[File %q]\n%s", f.DisplayName, event.SanitizeText(string(content)))
+	}
+	block, shown := contextblock.Client(in.ClientContext)
+	if !shown {
+		w := event.Warning{Code: "context_not_shown", Message: "The client context of this turn is not shown to the model: it is too large."}
+		if err := r.emit.Emit(ctx, event.Draft{Data: w}); err != nil {
+			return m, err
+		}
+	}
+	if block != "" {
+		text.WriteString("\n\n" + block)
 	}
 	m.Parts = append(m.Parts, model.Part{Kind: model.Text, Text: text.String()})
 	return m, nil

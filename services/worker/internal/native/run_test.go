@@ -153,10 +153,21 @@ func (s *stand) turn(runID, text string, in ...harness.File) harness.Turn {
 
 func (s *stand) start(t *testing.T, runID, text string, in ...harness.File) *testRun {
 	t.Helper()
-	r := newRun(t, runID, time.Minute)
+	return s.startTurn(t, s.turn(runID, text, in...))
+}
+
+func (s *stand) startTurn(t *testing.T, in harness.Turn) *testRun {
+	t.Helper()
+	r := newRun(t, in.RunID, time.Minute)
 	return r.begin(t, func(ctx context.Context) (harness.Result, error) {
-		return s.runtime.Stream(ctx, s.turn(runID, text, in...), s.facades(r), r)
+		return s.runtime.Stream(ctx, in, s.facades(r), r)
 	})
+}
+
+// runTurn is run for a turn that has more than a text.
+func (s *stand) runTurn(t *testing.T, in harness.Turn) events {
+	t.Helper()
+	return s.startTurn(t, in).read()
 }
 
 // run runs one turn and gives its events.
