@@ -96,7 +96,7 @@ func (l *life) approves(t *testing.T) apiclient.Started {
 
 // answered sees what holds once the question was answered by a run: the same answer
 // is the same run, another one comes too late, and the conversation goes on.
-func (l *life) answered(t *testing.T, run apiclient.Started) {
+func (l *life) answered(t *testing.T, run apiclient.Started, generation uint32) {
 	t.Helper()
 	if again := l.approves(t); again != run {
 		t.Errorf("the same decision again is %+v, was %+v", again, run)
@@ -107,7 +107,33 @@ func (l *life) answered(t *testing.T, run apiclient.Started) {
 	if left := l.waits(t); left.Interrupt != nil {
 		t.Errorf("it still waits for %+v", left)
 	}
-	l.end(t, l.asks(t, "What do you remember?")).finished(t)
+	l.goesOn(t, generation)
+}
+
+// goesOn runs the next turn, on a generation of the lease.
+func (l *life) goesOn(t *testing.T, generation uint32) {
+	t.Helper()
+	next := l.end(t, l.asks(t, "What do you remember?"))
+	next.finished(t)
+	if status := l.ended(t, next); status.Generation != generation {
+		t.Errorf("the next turn is of generation %d, want %d", status.Generation, generation)
+	}
+}
+
+// whileThinking is the step at which a question waits for its answer.
+const whileThinking = "while a person thinks"
+
+func questionSteps() []string { return []string{whileThinking, beforeHead, afterHead} }
+
+// keeps sees that a run ended as it was promised.
+func (l *life) keeps(t *testing.T, p promise, r turn) {
+	t.Helper()
+	if end := r.ending(t); end != p.ends {
+		t.Errorf("ended as %s, want %s: %s", end, p.ends, r)
+	}
+	if status := l.ended(t, r); status.SideEffects != p.effects {
+		t.Errorf("side effects %q, want %s", status.SideEffects, p.effects)
+	}
 }
 
 // A worker that dies while a person thinks is replaced, and the question stands. What
@@ -117,30 +143,33 @@ func TestAWorkerIsKilledWhileAPersonThinks(t *testing.T) {
 	l := w.life()
 	r := l.asked(t)
 	kill(t, l.worker(t, r.BindingID))
-	w.generation(t, r.BindingID, 2)
+	p := of(t, ofQuestion, whileThinking)
+	w.generation(t, r.BindingID, p.generation)
+	l.keeps(t, p, r)
 	before := l.question
 	l.isAsked(t, r)
 	if now := l.question; now.Revision != before.Revision || now.Interrupt.ID != before.Interrupt.ID {
 		t.Errorf("it waits for %+v, and did for %+v", now, before)
 	}
-	l.decided(t, 2)
+	l.decided(t, p)
 }
 
-// decided sees that an approval is carried out, once, on a generation of the lease.
-func (l *life) decided(t *testing.T, generation uint32) {
+// decided sees that an approval is carried out, once, on the generation that was
+// promised.
+func (l *life) decided(t *testing.T, p promise) {
 	t.Helper()
-	l.w.calledOnly(t, map[string]int{l.name: 0})
+	l.w.calledOnly(t, map[string]int{l.name: p.calls})
 	if err := l.w.gate.Open(l.name); err != nil {
 		t.Fatal(err)
 	}
 	run := l.approves(t)
 	r := l.end(t, run)
 	r.finished(t)
-	if status := l.ended(t, r); status.Generation != generation || status.SideEffects != "known" {
+	if status := l.ended(t, r); status.Generation != p.generation || status.SideEffects != "known" {
 		t.Errorf("%+v", status)
 	}
-	l.answered(t, run)
-	l.w.calledOnly(t, map[string]int{l.name: 1})
+	l.answered(t, run, p.generation)
+	l.w.calledOnly(t, map[string]int{l.name: p.calls + 1})
 }
 
 // A worker that dies as it commits its question has asked where the head stands, and
@@ -148,24 +177,30 @@ func (l *life) decided(t *testing.T, generation uint32) {
 func TestAWorkerIsKilledAsItAsks(t *testing.T) {
 	w := mortal(t)
 	t.Run("between_snapshot_and_head", func(t *testing.T) {
-		l := w.life()
+		l, p := w.life(), of(t, ofQuestion, beforeHead)
 		r := l.diesBeforeHead(t, l.asks(t, slow+l.call("")))
-		if f := r.failure(t); f.Code != "sandbox_evicted" || f.SideEffects != "none" {
-			t.Errorf("failed as %+v", f)
-		}
+		l.keeps(t, p, r)
 		if left := l.waits(t); left.Interrupt != nil {
 			t.Errorf("it waits for %+v, which no head has", left)
 		}
-		l.end(t, l.asks(t, "go on")).finished(t)
-		w.calledOnly(t, map[string]int{l.name: 0})
+		l.goesOn(t, p.generation)
+		w.calledOnly(t, map[string]int{l.name: p.calls})
 	})
 	t.Run("after_the_head_before_the_terminal", func(t *testing.T) {
-		l := w.life()
+		l, p := w.life(), of(t, ofQuestion, afterHead)
 		r := l.diesAfterHead(t, func() apiclient.Started { return l.asks(t, slow+l.call("")) })
-		l.ended(t, r)
+		l.keeps(t, p, r)
 		l.isAsked(t, r)
-		l.decided(t, 2)
+		l.decided(t, p)
 	})
+}
+
+func answerDeaths() []death {
+	return []death{
+		{"bound before the first event", resumedBound},
+		{"before the side effect of a tool", resumedBeforeEffect},
+		{"after the side effect of a tool", resumedAfterEffect},
+	}
 }
 
 // A worker that dies at a step of the run that carries a decision out: what was
@@ -173,24 +208,15 @@ func TestAWorkerIsKilledAsItAsks(t *testing.T) {
 func TestAWorkerIsKilledInAResumedRun(t *testing.T) {
 	w := mortal(t)
 	calls := map[string]int{}
-	for _, d := range []death{
-		{"bound before the first event", resumedBound, "run.finished", "known", 1, 2},
-		{"before the side effect of a tool", resumedBeforeEffect, "run.error sandbox_evicted", "none", 0, 2},
-		{"after the side effect of a tool", resumedAfterEffect, "run.error sandbox_evicted", "possible", 1, 2},
-	} {
+	for _, d := range answerDeaths() {
 		t.Run(strings.ReplaceAll(d.step, " ", "_"), func(t *testing.T) {
 			l := w.life()
 			l.asked(t)
-			r := d.play(t, l)
-			if end := r.ending(t); end != d.ends {
-				t.Errorf("ended as %s, want %s: %s", end, d.ends, r)
-			}
-			if status := l.ended(t, r); status.SideEffects != d.effects {
-				t.Errorf("side effects %q, want %s", status.SideEffects, d.effects)
-			}
-			l.answered(t, r.Started)
-			w.calledOnly(t, map[string]int{l.name: d.calls})
-			calls[l.name] = d.calls
+			r, p := d.play(t, l), of(t, ofAnswer, d.step)
+			l.keeps(t, p, r)
+			l.answered(t, r.Started, p.generation)
+			w.calledOnly(t, map[string]int{l.name: p.calls})
+			calls[l.name] = p.calls
 		})
 	}
 	w.calledOnly(t, calls) // nor later, when everything else was over

@@ -12,19 +12,35 @@ import (
 	"cofferdam.dev/tests/stack"
 )
 
-// death is one step of a turn at which its worker is killed with SIGKILL, and what
-// docs/protocol.md promises for it.
+// death is one step of a run at which its worker is killed with SIGKILL. What comes of
+// it is promised by docs/protocol.md, under the same words.
 type death struct {
 	step string
 	// play runs the turn up to there, kills the worker, and gives the turn's end.
 	play func(t *testing.T, l *life) turn
-	// ends and effects are the terminal, and what is known of side effects.
-	ends, effects string
-	// calls is how often the tool is called, now and ever.
-	calls int
-	// generation of the turn after it.
-	generation uint32
 }
+
+func turnDeaths() []death {
+	return []death{
+		{"before it is claimed", dieUnclaimed},
+		{"before bind", dieBeforeBind},
+		{"after ready", dieReady},
+		{"bound before the first event", dieBound},
+		{"in text", dieInText},
+		{"before the side effect of a tool", dieBeforeEffect},
+		{"after the side effect of a tool", dieAfterEffect},
+		{"after the result of a tool", dieAfterResult},
+		{beforeHead, dieBeforeHead},
+		{afterHead, dieAfterHead},
+		{"after the terminal", dieAfterTerminal},
+	}
+}
+
+// Steps at which turns and questions die.
+const (
+	beforeHead = "between snapshot and head"
+	afterHead  = "after the head before the terminal"
+)
 
 // life is a conversation whose worker is killed.
 type life struct {
@@ -51,29 +67,14 @@ func (l *life) call(rest string) string {
 // what was committed.
 func TestAWorkerIsKilledAtEachStepOfATurn(t *testing.T) {
 	w := mortal(t)
-	const (
-		finished = "run.finished"
-		evicted  = "run.error sandbox_evicted"
-	)
 	calls := map[string]int{}
-	for _, d := range []death{
-		{"before it is claimed", dieUnclaimed, finished, "none", 0, 1},
-		{"before bind", dieBeforeBind, finished, "none", 0, 2},
-		{"after ready", dieReady, finished, "none", 0, 2},
-		{"bound before the first event", dieBound, finished, "none", 0, 2},
-		{"in text", dieInText, evicted, "none", 0, 2},
-		{"before the side effect of a tool", dieBeforeEffect, evicted, "none", 0, 2},
-		{"after the side effect of a tool", dieAfterEffect, evicted, "possible", 1, 2},
-		{"after the result of a tool", dieAfterResult, evicted, "known", 1, 2},
-		{"between snapshot and head", dieBeforeHead, evicted, "none", 0, 2},
-		{"after the head before the terminal", dieAfterHead, finished, "none", 0, 2},
-		{"after the terminal", dieAfterTerminal, finished, "none", 0, 2},
-	} {
+	for _, d := range turnDeaths() {
 		t.Run(strings.ReplaceAll(d.step, " ", "_"), func(t *testing.T) {
 			l := w.life()
 			r := d.play(t, l)
-			l.check(t, d, r)
-			calls[l.name] = d.calls
+			p := of(t, ofTurn, d.step)
+			l.check(t, p, r)
+			calls[l.name] = p.calls
 		})
 	}
 	w.calledOnly(t, calls) // nor later, when everything else was over
@@ -89,14 +90,14 @@ func (w *world) calledOnly(t *testing.T, calls map[string]int) {
 	}
 }
 
-func (l *life) check(t *testing.T, d death, r turn) {
+func (l *life) check(t *testing.T, p promise, r turn) {
 	t.Helper()
-	if end := r.ending(t); end != d.ends {
-		t.Errorf("ended as %s, want %s: %s", end, d.ends, r)
+	if end := r.ending(t); end != p.ends {
+		t.Errorf("ended as %s, want %s: %s", end, p.ends, r)
 	}
 	status := l.ended(t, r)
-	if said := r.effects(t); status.SideEffects != d.effects || said != "" && said != d.effects {
-		t.Errorf("side effects: %q in the log and %q in the status, want %s", said, status.SideEffects, d.effects)
+	if said := r.effects(t); status.SideEffects != p.effects || said != "" && said != p.effects {
+		t.Errorf("side effects: %q in the log and %q in the status, want %s", said, status.SideEffects, p.effects)
 	}
 	if len(r.of("run.started")) != 1 {
 		t.Errorf("a run that starts more than once: %s", r)
@@ -106,10 +107,10 @@ func (l *life) check(t *testing.T, d death, r turn) {
 		t.Errorf("finished: %v, remembered: %v: %q", done, knows, next.text(t))
 	}
 	after, err := l.client.Run(t.Context(), next.RunID)
-	if err != nil || after.Generation != d.generation || next.BindingID != r.BindingID {
-		t.Errorf("the next turn is of generation %d, want %d (%v)", after.Generation, d.generation, err)
+	if err != nil || after.Generation != p.generation || next.BindingID != r.BindingID {
+		t.Errorf("the next turn is of generation %d, want %d (%v)", after.Generation, p.generation, err)
 	}
-	l.w.calledOnly(t, map[string]int{l.name: d.calls})
+	l.w.calledOnly(t, map[string]int{l.name: p.calls})
 }
 
 // ending is a terminal in two words.
