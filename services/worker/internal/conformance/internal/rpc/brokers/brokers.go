@@ -60,6 +60,7 @@ func New(t *testing.T, s *rpctest.Stand) *Brokers {
 		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
+		filebrokerv1connect.FileBrokerServicePutResultProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:          {},
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        {},
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
