@@ -3,6 +3,7 @@ package binding
 import (
 	"context"
 	"errors"
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
@@ -155,6 +156,18 @@ func attemptKey(key string, n int) string {
 		return key
 	}
 	return key + "#" + strconv.Itoa(n)
+}
+
+// AttemptKeys are the keys of the rows that an effect of this key may have, in the
+// order of its attempts.
+func AttemptKeys(key string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for n := range attempts {
+			if !yield(attemptKey(key, n)) {
+				return
+			}
+		}
+	}
 }
 
 // begin registers an attempt of this process and gives its nonce.

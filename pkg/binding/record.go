@@ -237,4 +237,7 @@ type Resumed struct {
 	Revision     uint64 `json:"revision"`
 	DecisionHash string `json:"decision_hash"`
 	RunID        string `json:"run_id"`
+	// InterruptHash is of what was asked, so that whoever asked can tell that it
+	// was shown as it was asked.
+	InterruptHash string `json:"interrupt_hash,omitempty"`
 }

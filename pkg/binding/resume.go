@@ -72,7 +72,7 @@ func (r *Record) resume(p ResumeParams, run Run, revision uint64) error {
 	}
 	run.AskedBy, run.Carried = p.AskedBy, p.Carried
 	r.Run = &run
-	r.Resumed = &Resumed{InterruptID: p.InterruptID, Revision: p.Revision, DecisionHash: p.DecisionHash, RunID: run.ID}
+	r.Resumed = &Resumed{InterruptID: p.InterruptID, Revision: p.Revision, DecisionHash: p.DecisionHash, RunID: run.ID, InterruptHash: p.InterruptHash}
 	r.Interrupt = nil
 	r.Revision++
 	return nil

@@ -2,6 +2,8 @@ package event
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 
@@ -157,6 +159,35 @@ func (a ToolApproval) checkDecision(c *checker, d ToolDecision) ToolDecision {
 		}
 	}
 	return d
+}
+
+// Hash tells a decision, in its normal form, from any other one on what the run
+// askedBy asked: 64 hexadecimal digits, which the committed record keeps.
+func (d ResumeDecision) Hash(askedBy string) string {
+	tools := make([]ToolDecision, len(d.Tools))
+	for i, t := range d.Tools {
+		if t.Arguments == "" { // an absent object cannot be marshalled
+			t.Arguments = EmptyObject
+		}
+		tools[i] = t
+	}
+	raw, err := json.Marshal(struct {
+		RunID   string
+		Form    string
+		Dismiss bool
+		Tools   []ToolDecision
+	}{askedBy, string(d.Form), d.Dismiss, tools})
+	if err != nil { // it was checked to be JSON
+		return ""
+	}
+	return InterruptHash(raw)
+}
+
+// InterruptHash is what the committed record keeps of an interrupt: 64 hexadecimal
+// digits of its body, see InterruptBody.
+func InterruptHash(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
 }
 
 // On gives the decision on a call that the interrupt names; empty on any other.

@@ -15,6 +15,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/sqlitestore"
 	"cofferdam.dev/pkg/capability/capabilitytest"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/identity/identitytest"
@@ -223,10 +224,23 @@ func (s *Stand) StartRun(t *testing.T, runID string) {
 // decision out, which Envelope names from now on.
 func (s *Stand) ResumeRun(t *testing.T, carried ...binding.Carried) {
 	t.Helper()
-	const interrupt = "interrupt-1"
+	s.resume(t, "interrupt-1", "hash", func(string) string { return "decision" }, carried)
+}
+
+// AnswerRun interrupts the run with a question, has it answered, and goes on with
+// the run that carries the answer, as the control plane does.
+func (s *Stand) AnswerRun(t *testing.T, asked event.InterruptRequested, d event.ResumeDecision) {
+	t.Helper()
+	body, err := event.InterruptBody(asked)
+	must(t, err)
+	s.resume(t, asked.InterruptID, event.InterruptHash(body), d.Hash, nil)
+}
+
+func (s *Stand) resume(t *testing.T, interrupt, hash string, decision func(askedBy string) string, carried []binding.Carried) {
+	t.Helper()
 	_, _, err := s.Writer.CommitHead(t.Context(), s.Grant(t, s.Envelope()), binding.HeadCommit{
 		ExpectedRevision: s.Record(t).Head.Revision, Codec: "test", CodecVersion: 1, SnapshotRef: "snapshot", SHA256: "digest",
-		IdempotencyDigest: rand.Text(), Interrupt: &binding.Interrupt{ID: interrupt, Hash: "hash"},
+		IdempotencyDigest: rand.Text(), Interrupt: &binding.Interrupt{ID: interrupt, Hash: hash},
 	})
 	must(t, err)
 	s.EndRun(t)
@@ -236,7 +250,8 @@ func (s *Stand) ResumeRun(t *testing.T, carried ...binding.Carried) {
 			BindingID: s.BindingID, RunID: binding.ResumeRunID(s.BindingID, Epoch, interrupt, revision), RequestID: "request-resume",
 			Epoch: Epoch, Deadline: time.Now().Add(RunTime), Owner: owner,
 		},
-		InterruptID: interrupt, Revision: revision, AskedBy: s.Record(t).Interrupt.RunID, InterruptHash: "hash", DecisionHash: "decision", Carried: carried,
+		InterruptID: interrupt, Revision: revision, AskedBy: s.Record(t).Interrupt.RunID, InterruptHash: hash,
+		DecisionHash: decision(s.Record(t).Interrupt.RunID), Carried: carried,
 	}
 	_, err = s.Writer.Resume(t.Context(), p)
 	must(t, err)

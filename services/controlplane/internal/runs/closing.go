@@ -141,5 +141,5 @@ func isCommitted(i event.InterruptRequested, rec binding.Record, run binding.Run
 		return true
 	}
 	body, err := event.InterruptBody(i)
-	return err == nil && c.ID == i.InterruptID && c.Hash == interruptHash(body)
+	return err == nil && c.ID == i.InterruptID && c.Hash == event.InterruptHash(body)
 }

@@ -3,9 +3,6 @@ package runs
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -90,8 +87,8 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 			Deadline:  s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
 			Owner:     s.cfg.Owner,
 		},
-		InterruptID: req.InterruptID, Revision: req.Revision, AskedBy: req.RunID, InterruptHash: interruptHash(asked.body),
-		DecisionHash: decisionHash(req.RunID, decision),
+		InterruptID: req.InterruptID, Revision: req.Revision, AskedBy: req.RunID, InterruptHash: event.InterruptHash(asked.body),
+		DecisionHash: decision.Hash(req.RunID),
 	}
 	for _, c := range asked.pending {
 		carries, err := grantOf(asked.InterruptRequested, decision, c.ToolCallID)
@@ -174,12 +171,6 @@ func (s *Service) asked(ctx context.Context, rec binding.Record, runID string) (
 	return asked{i, body, m.Pending()}, nil
 }
 
-// interruptHash is what the record keeps of an interrupt's body.
-func interruptHash(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:])
-}
-
 // carried are the calls that a run did not have to start.
 func (s *Service) carried(ctx context.Context, rec binding.Record, runID string) ([]binding.Carried, error) {
 	for _, e := range rec.Ending {
@@ -211,33 +202,6 @@ func carriedCalls(carried []binding.Carried) []event.Carried {
 		calls[i] = event.Carried{ToolCallID: c.ToolCallID, Decision: event.Decision(c.Decision)}
 	}
 	return calls
-}
-
-// decisionHash tells one decision from another; the same one has one form.
-func decisionHash(runID string, d event.ResumeDecision) string {
-	raw, err := json.Marshal(struct {
-		RunID   string
-		Form    string
-		Dismiss bool
-		Tools   []event.ToolDecision
-	}{runID, string(d.Form), d.Dismiss, normalTools(d.Tools)})
-	if err != nil { // it was checked to be JSON
-		return ""
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
-}
-
-// normalTools are decisions that can be marshalled: an absent object cannot.
-func normalTools(in []event.ToolDecision) []event.ToolDecision {
-	out := make([]event.ToolDecision, len(in))
-	for i, t := range in {
-		if t.Arguments == "" {
-			t.Arguments = event.EmptyObject
-		}
-		out[i] = t
-	}
-	return out
 }
 
 func badDecision(err error) error {

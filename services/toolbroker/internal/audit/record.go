@@ -22,6 +22,8 @@ const (
 	// OutcomeOK and OutcomeToolError are answers of the tool.
 	OutcomeOK        = "ok"
 	OutcomeToolError = "tool_error"
+	// OutcomeAsked is a tool that asks the user before it goes on.
+	OutcomeAsked = "asked"
 	// OutcomeReplayed is an answer that the ledger had.
 	OutcomeReplayed = "replayed"
 	// OutcomeNotCalled is a call that provably did not leave.

@@ -107,6 +107,8 @@ func (t *trail) outcome(answer Answer, err error) (outcome, effects string) {
 	switch {
 	case f == nil && answer.Replayed:
 		return audit.OutcomeReplayed, audit.EffectsKnown
+	case f == nil && answer.Interrupt != nil:
+		return audit.OutcomeAsked, audit.EffectsKnown
 	case f == nil && answer.IsError:
 		return audit.OutcomeToolError, audit.EffectsKnown
 	case f == nil:
@@ -128,7 +130,7 @@ func (t *trail) log(ctx context.Context, answer Answer, f *fault.Error) {
 	if f != nil {
 		attrs = append(attrs, slog.String("code", string(f.Code())), slog.String("incident_id", f.Incident()))
 	} else {
-		attrs = append(attrs, slog.Bool("is_error", answer.IsError), slog.Bool("truncated", answer.Truncated), slog.Bool("replayed", answer.Replayed))
+		attrs = append(attrs, slog.Bool("is_error", answer.IsError), slog.Bool("truncated", answer.Truncated), slog.Bool("replayed", answer.Replayed), slog.Bool("asks", answer.Interrupt != nil), slog.Int("progress", answer.Progress))
 	}
 	t.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "tool call", attrs...)
 }

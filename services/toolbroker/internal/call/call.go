@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"cofferdam.dev/pkg/authz"
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/toolbroker/internal/audit"
@@ -61,12 +63,20 @@ type Request struct {
 	// Token gives the capability that the worker came with. It is a function
 	// because fmt prints fields without asking.
 	Token func() string
+	// Answer to what the tool asked in an earlier call with these arguments; nil
+	// for a call that answers nothing.
+	Answer *UserAnswer
 }
 
 // Answer is the tool's answer.
 type Answer struct {
 	project.Result
 
+	// Interrupt is set where the tool asks the user: the question as it has to be
+	// shown, word for word. Its id is the key of the call that brings the answer.
+	Interrupt *event.InterruptRequested
+	// Progress is how many notifications of progress the tool's server sent.
+	Progress int
 	// Replayed says that it was recorded by an earlier call with the same key.
 	Replayed bool
 	// Ref leads to the whole of a result that was cut, if it could be kept.
@@ -77,7 +87,8 @@ type Answer struct {
 //
 // Faults: tool_not_allowed (the capability does not name it), tool_unavailable,
 // tool_arguments_invalid, tool_denied (its subject may not use it, or not this
-// agent), dependency_unavailable (also where the audit cannot be written),
+// agent), interrupt_conflict (the answer is none to what the tool asked in this
+// binding, or not the committed one), dependency_unavailable (also where the audit cannot be written),
 // rate_limited, and those of binding.Effects. A tool that fails is no fault: the answer
 // says so.
 func (s *Service) Call(ctx context.Context, req Request) (Answer, error) {
@@ -110,21 +121,39 @@ func (s *Service) call(ctx context.Context, req Request, t *trail) (Answer, erro
 	if err := s.authorize(ctx, req, record); err != nil {
 		return Answer{}, err
 	}
+	cont, err := s.continued(ctx, req, record, args)
+	if err != nil {
+		return Answer{}, err
+	}
 	if err := t.allow(ctx); err != nil {
 		return Answer{}, err
 	}
+	var told atomic.Int64
 	out, err := s.cfg.Effects.Do(ctx, req.Grant, binding.Effect{
-		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: args.digest,
-		Repeatable: tool.Repeatable(), Limit: tool.Timeout() + keepBound, NeedsGrant: tool.NeedsApproval() || slices.Contains(req.Approve, req.ToolID),
-	}, t.watch(func(ctx context.Context) ([]byte, error) { return s.act(ctx, req, tool, args) }))
+		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: cont.digest(args),
+		Repeatable: tool.Repeatable(), Limit: tool.Timeout() + keepBound,
+		// The call that asked had its grant, and this one goes on with it.
+		NeedsGrant: cont == nil && (tool.NeedsApproval() || slices.Contains(req.Approve, req.ToolID)),
+	}, t.watch(func(ctx context.Context) ([]byte, error) {
+		reply, err := s.act(ctx, req, tool, args, cont)
+		if err != nil {
+			return nil, err
+		}
+		told.Store(int64(reply.Progress))
+		return encodeOutcome(reply.Result, s.keep(ctx, req, reply.Result), question{req.Grant, record.Identity.AgentID}.ask(args, reply.Asked))
+	}))
 	if err != nil {
 		return Answer{}, err
 	}
-	result, ref, err := decodeOutcome(out.Body)
+	o, err := decodeOutcome(out.Body)
 	if err != nil {
 		return Answer{}, fault.Wrap(err, fault.Internal, op)
 	}
-	return Answer{result, out.Replayed, ref}, nil
+	answer := Answer{Result: o.result(), Progress: int(told.Load()), Replayed: out.Replayed, Ref: o.Ref}
+	if o.Asked != nil {
+		answer.Interrupt = &o.Asked.interrupt
+	}
+	return answer, nil
 }
 
 // record reads the committed record, from which subject and agent are taken.
@@ -161,38 +190,37 @@ func (s *Service) authorize(ctx context.Context, req Request, r binding.Record) 
 	return refused
 }
 
-// act makes the call, and keeps what of its result is too large. The row in the
-// ledger is the permission for it.
-func (s *Service) act(ctx context.Context, req Request, tool Tool, args arguments) ([]byte, error) {
-	result, err := invoke(ctx, tool, args)
-	if err != nil {
-		return nil, err
-	}
-	return encodeOutcome(result, s.keep(ctx, req, result))
-}
-
-// invoke makes the call itself.
+// act makes the call, unless what the person answered cannot be sent: then nothing
+// is, and the same is asked once more. The row in the ledger is the permission for
+// it.
 //
 // That a tool cannot be called is found out here and not before: a broker that
 // was restarted may be asked again for a call that it has made already, before
 // the tool's server is back, and then the ledger has the answer.
-func invoke(ctx context.Context, tool Tool, args arguments) (project.Result, error) {
+func (s *Service) act(ctx context.Context, req Request, tool Tool, args arguments, cont *continuation) (Reply, error) {
+	const op = "toolbroker.act"
+	in, again := cont.input()
+	if again != nil {
+		return *again, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, tool.Timeout())
 	defer cancel()
+	ctx, done := s.whileItRuns(ctx, req.Grant)
+	defer done()
 	by, _ := binding.BeginBy(ctx)
-	result, err := project.Result{}, fmt.Errorf("%w: %w", ErrNotSent, ErrUndefined)
+	reply, err := Reply{}, fmt.Errorf("%w: %w", ErrNotSent, ErrUndefined)
 	if !args.unchecked {
-		result, err = tool.Call(ctx, args.text, by)
+		reply, err = tool.Call(ctx, args.text, by, in)
 	}
 	switch {
 	case errors.Is(err, ErrNotSent) && ctx.Err() != nil:
-		return project.Result{}, &binding.NotBegun{Err: ctx.Err()}
+		return Reply{}, &binding.NotBegun{Err: ctx.Err()}
 	case errors.Is(err, ErrNotSent) && errors.Is(err, ErrBusy):
-		return project.Result{}, &binding.NotBegun{Err: fault.Wrap(err, fault.RateLimited, "toolbroker.act", fault.SideEffects("none"))}
+		return Reply{}, &binding.NotBegun{Err: fault.Wrap(err, fault.RateLimited, op, fault.SideEffects("none"))}
 	case errors.Is(err, ErrNotSent):
-		return project.Result{}, &binding.NotBegun{Err: fault.Wrap(err, fault.ToolUnavailable, "toolbroker.act", fault.SideEffects("none"))}
+		return Reply{}, &binding.NotBegun{Err: fault.Wrap(err, fault.ToolUnavailable, op, fault.SideEffects("none"))}
 	default:
-		return result, err
+		return reply, err
 	}
 }
 

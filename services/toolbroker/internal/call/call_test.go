@@ -21,8 +21,8 @@ func (anything) Repeatable() bool           { return false }
 func (anything) NeedsApproval() bool        { return false }
 func (anything) Risk() string               { return "low" }
 func (anything) Timeout() time.Duration     { return time.Second }
-func (anything) Call(context.Context, json.RawMessage, time.Time) (project.Result, error) {
-	return project.Result{}, ErrNotSent
+func (anything) Call(context.Context, json.RawMessage, time.Time, *Input) (Reply, error) {
+	return Reply{}, ErrNotSent
 }
 
 func TestDigestsTellCallsApart(t *testing.T) {
@@ -92,16 +92,16 @@ func TestOutcomesComeBackAsTheyWere(t *testing.T) {
 		{JSON: json.RawMessage(`{"content":[],"structuredContent":{"id":12345678901234567890,"a":1,"A":2},"truncated":true}`), Truncated: true},
 		{JSON: json.RawMessage(`{"content":[{"type":"text","text":"` + strings.Repeat("x", project.MaxBytes-40) + `"}]}`), IsError: true, Truncated: true},
 	} {
-		b, err := encodeOutcome(r, "obj_1")
+		b, err := encodeOutcome(r, "obj_1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ref, err := decodeOutcome(b)
-		if err != nil || ref != "obj_1" || string(got.JSON) != string(r.JSON) || got.IsError != r.IsError || got.Truncated != r.Truncated {
-			t.Errorf("%.80s: %.80s %v", r.JSON, got.JSON, err)
+		got, err := decodeOutcome(b)
+		if err != nil || got.Ref != "obj_1" || string(got.Result) != string(r.JSON) || got.IsError != r.IsError || got.Truncated != r.Truncated {
+			t.Errorf("%.80s: %.80s %v", r.JSON, got.Result, err)
 		}
 	}
-	if _, err := encodeOutcome(project.Result{JSON: make([]byte, project.MaxBytes+1)}, ""); err == nil {
+	if _, err := encodeOutcome(project.Result{JSON: make([]byte, project.MaxBytes+1)}, "", nil); err == nil {
 		t.Error("a result over its bound was stored")
 	}
 }
@@ -109,8 +109,8 @@ func TestOutcomesComeBackAsTheyWere(t *testing.T) {
 func FuzzOutcome(f *testing.F) {
 	f.Add([]byte(`{"result":{"content":[]},"is_error":true}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, _, err := decodeOutcome(b); err == nil && !json.Valid(r.JSON) {
-			t.Errorf("%q has the result %q", b, r.JSON)
+		if r, err := decodeOutcome(b); err == nil && !json.Valid(r.Result) {
+			t.Errorf("%q has the result %q", b, r.Result)
 		}
 	})
 }

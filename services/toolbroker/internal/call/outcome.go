@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/strictjson"
 	"cofferdam.dev/services/toolbroker/internal/project"
 )
@@ -15,6 +17,12 @@ type outcome struct {
 	IsError   bool            `json:"is_error,omitempty"`
 	Truncated bool            `json:"truncated,omitempty"`
 	Ref       string          `json:"result_ref,omitempty"`
+	// Asked is what the tool asks the user before it goes on.
+	Asked *asked `json:"asked,omitempty"`
+}
+
+func (o outcome) result() project.Result {
+	return project.Result{JSON: o.Result, IsError: o.IsError, Truncated: o.Truncated}
 }
 
 // maxOutcome is what a result and its flags can take, in bytes.
@@ -23,7 +31,7 @@ const (
 	maxRef     = 128
 )
 
-func encodeOutcome(r project.Result, ref string) ([]byte, error) {
+func encodeOutcome(r project.Result, ref string, a *asked) ([]byte, error) {
 	if len(r.JSON) > project.MaxBytes || len(ref) > maxRef {
 		return nil, errors.New("call: a result is over its bound")
 	}
@@ -39,14 +47,34 @@ func encodeOutcome(r project.Result, ref string) ([]byte, error) {
 		b = append(b, `,"result_ref":`...)
 		b = strconv.AppendQuoteToASCII(b, ref)
 	}
-	return append(b, '}'), nil
+	if a != nil {
+		question, err := json.Marshal(a)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(b, `,"asked":`...), question...)
+	}
+	b = append(b, '}')
+	if len(b) > binding.MaxOutcomeBytes {
+		return nil, errors.New("call: a question is over its bound")
+	}
+	return b, nil
 }
 
-func decodeOutcome(b []byte) (r project.Result, ref string, err error) {
+func decodeOutcome(b []byte) (outcome, error) {
 	var o outcome
-	err = strictjson.Unmarshal(b, &o, strictjson.Options{MaxBytes: maxOutcome, MaxDepth: 64, AllowCaseVariants: true, RequireFields: true})
+	// Within the bounds of a ledger row; without a question it is shorter.
+	most := binding.MaxOutcomeBytes
+	err := strictjson.Unmarshal(b, &o, strictjson.Options{MaxBytes: most, MaxDepth: 64, AllowCaseVariants: true, RequireFields: true})
 	if err != nil {
-		return project.Result{}, "", err
+		return outcome{}, err
 	}
-	return project.Result{JSON: o.Result, IsError: o.IsError, Truncated: o.Truncated}, o.Ref, nil
+	if o.Asked == nil {
+		if len(b) > maxOutcome {
+			return outcome{}, errors.New("call: a result is over its bound")
+		}
+		return o, nil
+	}
+	o.Asked.interrupt, err = event.DecodeInterrupt(o.Asked.Interrupt, event.Bounds{})
+	return o, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/toolbroker/internal/elicit"
 	"cofferdam.dev/services/toolbroker/internal/project"
 )
 
@@ -46,10 +47,40 @@ type Tool interface {
 	// Timeout is the longest that one call may take.
 	Timeout() time.Duration
 	// Call makes one call, which leaves before by or not at all; a zero by is any
-	// time. It ends with ctx. An error that wraps ErrNotSent says that nothing
-	// left; after any other nobody knows what happened. What the tool itself calls
-	// an error is a result.
-	Call(ctx context.Context, arguments json.RawMessage, by time.Time) (project.Result, error)
+	// time. in answers what the tool asked in an earlier call; nil answers nothing.
+	// It ends with ctx. An error that wraps ErrNotSent says that nothing left; after
+	// any other nobody knows what happened. What the tool itself calls an error is a
+	// result.
+	Call(ctx context.Context, arguments json.RawMessage, by time.Time, in *Input) (Reply, error)
+}
+
+// Reply is what a tool answered.
+type Reply struct {
+	project.Result
+
+	// Asked is set where the tool has to be called again with an answer from the
+	// user; Result then says so to a model that cannot ask.
+	Asked *Asked
+	// Progress is how many notifications of progress came meanwhile.
+	Progress int
+}
+
+// Asked is a question of a tool's server.
+type Asked struct {
+	// Question is what a person is shown.
+	Question elicit.Question
+	// Params of the question as they came, and the key and the state to come back
+	// with; without a key it was asked in the midst of a call.
+	Params json.RawMessage
+	Key    string
+	State  []byte
+}
+
+// Input is the answer to a question.
+type Input struct {
+	Asked   Asked
+	Action  elicit.Action
+	Content json.RawMessage
 }
 
 // Authorizer decides by relations, as package authz writes them. Errors:
@@ -63,6 +94,8 @@ type Authorizer interface {
 type Records interface {
 	// Load reads one, or binding.ErrNotFound.
 	Load(ctx context.Context, bindingID string) (binding.Record, error)
+	// LoadRow reads a row of the ledger, or binding.ErrNotFound.
+	LoadRow(ctx context.Context, key binding.RowKey) (binding.Row, error)
 }
 
 // Results keeps what is too large for an event.

@@ -31,7 +31,8 @@ func invoke(t *testing.T, tool call.Tool) (project.Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return tool.Call(ctx, json.RawMessage(`{}`), time.Time{})
+	reply, err := tool.Call(ctx, json.RawMessage(`{}`), time.Time{}, nil)
+	return reply.Result, err
 }
 
 func ids(found []catalogue.Descriptor) string {

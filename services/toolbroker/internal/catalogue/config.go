@@ -77,6 +77,10 @@ type Server struct {
 	Risk string `json:"risk,omitempty"`
 	// Timeout of a call, such as "30s" (the default), at most 10m.
 	Timeout string `json:"timeout,omitempty"`
+	// IdleTimeout gives up a call that neither is answered nor tells of progress for
+	// so long, such as "10s"; without it a call has its whole timeout. Progress
+	// prolongs nothing else.
+	IdleTimeout string `json:"idle_timeout,omitempty"`
 	// MaxResultBytes bounds the projected result of a call; the default is the
 	// most that an event can hold.
 	MaxResultBytes int `json:"max_result_bytes,omitempty"`
@@ -94,10 +98,11 @@ type ToolOptions struct {
 	// Idempotent says that a second call with the same arguments has no further
 	// effect.
 	Idempotent bool `json:"idempotent,omitempty"`
-	// Approval, Risk, Timeout and MaxResultBytes are by default the server's.
+	// Approval, Risk, the timeouts and MaxResultBytes are by default the server's.
 	Approval       string `json:"approval,omitempty"`
 	Risk           string `json:"risk,omitempty"`
 	Timeout        string `json:"timeout,omitempty"`
+	IdleTimeout    string `json:"idle_timeout,omitempty"`
 	MaxResultBytes int    `json:"max_result_bytes,omitempty"`
 }
 

@@ -23,7 +23,7 @@ import (
 // peer is a server that can be called, over whatever transport.
 type peer interface {
 	// Call calls a tool, see mcpcall.Peer.
-	Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time) (mcpcall.Answer, error)
+	Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time, opts ...mcpcall.Option) (mcpcall.Answer, error)
 	// Tools lists the tools, see mcpcall.Peer.
 	Tools(ctx context.Context) (mcpcall.List, error)
 	// Changed is told when the list of tools is not what it was.

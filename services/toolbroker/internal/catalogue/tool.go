@@ -34,6 +34,7 @@ type Tool struct {
 	approval   bool
 	risk       string
 	timeout    time.Duration
+	idle       time.Duration // 0 is no bound
 	maxResult  int
 	server     *server
 
@@ -62,6 +63,9 @@ func newTool(s *server, name string) *Tool {
 	if d, err := parseTimeout(cmp.Or(o.Timeout, s.cfg.Timeout)); err == nil && d > 0 {
 		t.timeout = d
 	}
+	if d, err := parseTimeout(cmp.Or(o.IdleTimeout, s.cfg.IdleTimeout)); err == nil {
+		t.idle = d
+	}
 	t.repeatable = t.readOnly || o.Idempotent
 	return t
 }
@@ -88,35 +92,36 @@ func (t *Tool) Risk() string { return t.risk }
 func (t *Tool) Timeout() time.Duration { return t.timeout }
 
 // Call implements call.Tool.
-func (t *Tool) Call(ctx context.Context, arguments json.RawMessage, by time.Time) (project.Result, error) {
+func (t *Tool) Call(ctx context.Context, arguments json.RawMessage, by time.Time, in *call.Input) (call.Reply, error) {
 	done, err := t.server.turns.take(ctx, by)
 	if err != nil {
-		return project.Result{}, err
+		return call.Reply{}, err
 	}
 	defer done()
 	live := t.server.offers(t)
 	if live == nil {
-		return project.Result{}, fmt.Errorf("%w: the server is away", call.ErrNotSent)
+		return call.Reply{}, fmt.Errorf("%w: the server is away", call.ErrNotSent)
 	}
 	if err := t.recheck(arguments); err != nil {
-		return project.Result{}, fmt.Errorf("%w: the tool takes other arguments now: %w", call.ErrNotSent, err)
+		return call.Reply{}, fmt.Errorf("%w: the tool takes other arguments now: %w", call.ErrNotSent, err)
 	}
-	a, err := live.Call(ctx, t.name, arguments, by)
+	opts := []mcpcall.Option{mcpcall.WithIdle(t.idle)}
+	if in != nil {
+		opts = append(opts, mcpcall.WithInput(mcpcall.Input{
+			Key: in.Asked.Key, State: string(in.Asked.State), Params: in.Asked.Params, Action: in.Action, Content: in.Content,
+		}))
+	}
+	a, err := live.Call(ctx, t.name, arguments, by, opts...)
 	if err != nil && ctx.Err() == nil {
 		t.server.suspect()
 	}
-	redact := t.server.connector.redactor()
 	switch {
 	case errors.Is(err, mcpcall.ErrNotSent):
-		return project.Result{}, fmt.Errorf("%w: %w", call.ErrNotSent, err)
+		return call.Reply{}, fmt.Errorf("%w: %w", call.ErrNotSent, err)
 	case err != nil:
-		return project.Result{}, err
-	case a.Error != nil:
-		// One byte can take six in JSON.
-		message := event.Truncate(redact.Cut(a.Error.Message), t.maxResult/8)
-		return project.RPCError(a.Error.Code, message, redact), nil
+		return call.Reply{}, err
 	default:
-		return project.AnswerWithin(a.Result, redact, t.maxResult), nil
+		return t.reply(a, live.Version()), nil
 	}
 }
 

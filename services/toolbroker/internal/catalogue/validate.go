@@ -74,12 +74,14 @@ func (s Server) validate(say say) {
 		seen[name] = true
 	}
 	validatePolicy(say, s.Approval, s.Risk, s.Timeout, s.MaxResultBytes)
+	validateIdle(say, s.IdleTimeout)
 	for _, name := range slices.Sorted(maps.Keys(s.ToolOptions)) {
 		if !seen[name] {
 			say("tool_options: %.40q is not among the tools", name)
 		}
 		o := s.ToolOptions[name]
 		validatePolicy(say, o.Approval, o.Risk, o.Timeout, o.MaxResultBytes)
+		validateIdle(say, o.IdleTimeout)
 	}
 	s.Limits.validate(say)
 	if s.Credential != nil {
@@ -129,6 +131,12 @@ func validatePolicy(say say, approval, risk, timeout string, maxResult int) {
 	}
 	if maxResult != 0 && (maxResult < minResult || maxResult > project.MaxBytes) {
 		say("max_result_bytes: %d to %d", minResult, project.MaxBytes)
+	}
+}
+
+func validateIdle(say say, timeout string) {
+	if _, err := parseTimeout(timeout); err != nil {
+		say("idle_timeout: %w", err)
 	}
 }
 

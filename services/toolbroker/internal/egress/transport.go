@@ -20,10 +20,12 @@ const (
 	lookupTimeout    = 5 * time.Second
 	dialTimeout      = 5 * time.Second
 	handshakeTimeout = 10 * time.Second
-	idleTimeout      = 60 * time.Second
-	maxHeaderBytes   = 64 << 10
-	maxIdle          = 8
-	maxAddresses     = 16
+	// Less than the 5 s after which common servers close a connection: a request
+	// that meets the closing is one of which nobody knows what it did.
+	idleTimeout    = 3 * time.Second
+	maxHeaderBytes = 64 << 10
+	maxIdle        = 8
+	maxAddresses   = 16
 	// MaxBody bounds the body of one response, in bytes.
 	MaxBody = 64 << 20
 )

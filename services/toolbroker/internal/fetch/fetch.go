@@ -70,7 +70,7 @@ func (f *Fetcher) Close() error {
 
 // Call implements what mcpcall.Peer promises. A GET has no effect, so that what
 // went wrong is the answer.
-func (f *Fetcher) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time) (mcpcall.Answer, error) {
+func (f *Fetcher) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time, _ ...mcpcall.Option) (mcpcall.Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return mcpcall.Answer{}, fmt.Errorf("%w: %w", mcpcall.ErrNotSent, err)
 	}

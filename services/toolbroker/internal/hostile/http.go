@@ -32,6 +32,7 @@ type HTTP struct {
 	refused  bool
 	requests map[string]int
 	streams  map[chan string]bool
+	asked    map[string]chan json.RawMessage
 }
 
 // Further modes, of a server over HTTP alone.
@@ -146,7 +147,8 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case q.Method == "notifications/cancelled":
 		h.effect("cancelled")
 		w.WriteHeader(http.StatusAccepted)
-	case len(q.ID) == 0:
+	case len(q.ID) == 0 || q.Method == "":
+		h.hears(q)
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		h.answer(w, r, q, mode)

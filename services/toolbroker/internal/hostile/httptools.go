@@ -12,6 +12,7 @@ import (
 // HTTPTools are tools of a server over HTTP alone.
 var HTTPTools = []string{
 	"stream", "cut", "drip", "giant", "giant_event", "expire", "redirect", "headers", "unavailable", "forbidden", "empty", "other_id", "ask_twice", "token", "flood",
+	"ask_state", "ask_for_model",
 }
 
 // HTTPList is a list with the good tools and those of HTTP.
@@ -28,6 +29,9 @@ func (h *HTTP) call(w http.ResponseWriter, r *http.Request, q request) {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`, q.ID, t)
 	}
 	name := q.Params.Name
+	if h.asking(w, r, q) {
+		return
+	}
 	switch name {
 	case "count":
 		h.effect(name)

@@ -75,16 +75,27 @@ type server struct {
 
 	mu  sync.Mutex
 	out *os.File
+	// asked gets the answers to what this server asks, by id.
+	asked map[string]chan json.RawMessage
 }
 
 type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params struct {
-		Name      string          `json:"name"`
-		Cursor    string          `json:"cursor"`
-		Arguments json.RawMessage `json:"arguments"`
+		Name           string          `json:"name"`
+		Cursor         string          `json:"cursor"`
+		Arguments      json.RawMessage `json:"arguments"`
+		InputResponses json.RawMessage `json:"inputResponses"`
+		RequestState   string          `json:"requestState"`
+		Capabilities   json.RawMessage `json:"capabilities"`
+		Meta           struct {
+			ProgressToken json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
 	} `json:"params"`
+	// Result and Error are of an answer to this server.
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
 }
 
 func (s *server) run() {
@@ -112,6 +123,15 @@ func (s *server) run() {
 			s.effect("cancelled")
 		}
 		if len(r.ID) == 0 {
+			continue
+		}
+		if r.Method == "" {
+			s.mu.Lock()
+			waits := s.asked[string(r.ID)]
+			s.mu.Unlock()
+			if waits != nil {
+				waits <- append(append(json.RawMessage{}, r.Result...), r.Error...)
+			}
 			continue
 		}
 		s.handle(r)

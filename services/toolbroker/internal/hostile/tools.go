@@ -17,6 +17,7 @@ const HugeSize = 318_000
 var good = []string{
 	"echo", "count", "crash", "crash_early", "fail", "rpc_error", "bytes", "surrogate", "controls", "huge",
 	"image", "exotic", "hang", "environment", "secret", "ask", "garbage", "null_result", "descriptors", "pid",
+	"ask_midway", "ask_slowly", "ask_everything", "progress",
 }
 
 const typed = `{"name":"typed","description":"Takes typed arguments.","inputSchema":{
@@ -68,6 +69,10 @@ func (s *server) list(r request) string {
 
 func (s *server) call(r request) {
 	text := func(t string) { s.result(r, `{"content":[{"type":"text","text":`+t+`}]}`) }
+	if result, known := s.asking(r); known {
+		s.result(r, result)
+		return
+	}
 	switch r.Params.Name {
 	case "echo", "typed":
 		text(quote(string(r.Params.Arguments)))

@@ -33,6 +33,12 @@ type Answer struct {
 	Result json.RawMessage
 	// Error is the JSON-RPC error that came in place of a result.
 	Error *jsonrpc.Error
+	// Asked are the parameters of the first elicitation/create that came in the
+	// midst of the call and was answered with cancel; empty where none came. They
+	// are JSON text that nobody has checked.
+	Asked json.RawMessage
+	// Progress is how many notifications of progress came.
+	Progress int
 }
 
 // Exchange is one request and its answer. A tap finds it with [From].
@@ -43,6 +49,12 @@ type Exchange struct {
 	by time.Time
 	// headers says that the SDK has to know which tools want arguments in headers.
 	headers bool
+	// input answers a question that may come in the midst of the call.
+	input *Input
+	// token of progress; empty where none is wanted. progressed is called for each
+	// notification of it.
+	token      string
+	progressed func()
 
 	mu        sync.Mutex
 	withdrawn bool
@@ -50,6 +62,9 @@ type Exchange struct {
 	sent      bool
 	answered  bool
 	answer    Answer
+	given     bool // the input was
+	asked     json.RawMessage
+	progress  int
 }
 
 type exchangeKey struct{}
@@ -72,6 +87,13 @@ func (x *Exchange) Leave() error {
 	}
 	x.sent = true
 	return nil
+}
+
+// Abandoned says that the request left and was not answered.
+func (x *Exchange) Abandoned() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.sent && !x.answered
 }
 
 // By is when the request must have left at the latest, if that is bounded.
@@ -116,9 +138,11 @@ func (x *Exchange) outcome(ctx context.Context, err error) (Answer, error) {
 	known, loggable := errors.AsType[*LoggableError](err)
 	switch {
 	case x.answered:
-		return x.answer, nil
+		a := x.answer
+		a.Asked, a.Progress = x.asked, x.progress
+		return a, nil
 	case ctx.Err() != nil:
-		return Answer{}, fmt.Errorf("%w: %w", what, ctx.Err())
+		return Answer{}, fmt.Errorf("%w: %w", what, context.Cause(ctx))
 	case x.late:
 		return Answer{}, fmt.Errorf("%w: it was too late", what)
 	case loggable:

@@ -1,7 +1,9 @@
 package mcpcall
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,10 +26,10 @@ const (
 	maxTTL       = 24 * time.Hour
 )
 
-// NewClient is the client of every transport. It offers neither roots (a server
-// widens its folders by them) nor sampling nor elicitation.
+// NewClient is the client of every transport. It offers elicitation by form, and
+// neither roots (a server widens its folders by them) nor sampling.
 func NewClient(o mcp.ClientOptions) *mcp.Client {
-	o.Capabilities = &mcp.ClientCapabilities{}
+	o.Capabilities = &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
 	// A second tools/call is never the SDK's to send.
 	o.MultiRoundTrip = &mcp.MultiRoundTripOptions{Disabled: true}
 	return mcp.NewClient(&mcp.Implementation{Name: ClientName, Version: ClientVersion}, &o)
@@ -53,15 +55,73 @@ type Peer struct {
 	calls  sync.WaitGroup // requests that the SDK works on; begun under mu while not closed
 }
 
+// Stateless is the first revision that knows no sessions, and in which a question
+// to the user is a result with a state to come back with.
+const Stateless = "2026-07-28"
+
+// Option of a call.
+type Option func(*options)
+
+type options struct {
+	input *Input
+	idle  time.Duration
+}
+
+// WithInput brings the answer to a question that was asked in an earlier call.
+func WithInput(in Input) Option { return func(o *options) { o.input = &in } }
+
+// WithIdle gives a call up that neither is answered nor tells of progress for so
+// long; 0 waits for as long as ctx does.
+func WithIdle(d time.Duration) Option { return func(o *options) { o.idle = d } }
+
+// errIdle is why a call was given up.
+var errIdle = &LoggableError{Reason: "the server told of no progress for too long"}
+
 // Call calls a tool, whose arguments are one JSON object. The request leaves
 // before by or not at all; a zero by is any time. Errors are ErrNotSent or
 // ErrNoAnswer with the reason; an error that the server answered is an Answer.
 // Call returns when ctx ends, whatever the server does.
-func (p *Peer) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time) (Answer, error) {
-	return p.do(ctx, &Exchange{Method: methodCall, by: by}, func(ctx context.Context) error {
-		_, err := p.Session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
+func (p *Peer) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time, opts ...Option) (Answer, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	params := &mcp.CallToolParams{Name: tool, Arguments: arguments}
+	x := &Exchange{Method: methodCall, by: by, input: o.input, token: rand.Text()}
+	params.SetProgressToken(x.token)
+	if o.input != nil && o.input.Key != "" {
+		if p.Session.InitializeResult().ProtocolVersion < Stateless {
+			return Answer{}, fmt.Errorf("%w: the server no longer speaks the revision in which it asked", ErrNotSent)
+		}
+		result, err := elicited(*o.input)
+		if err != nil {
+			return Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
+		}
+		params.RequestState, params.InputResponses = o.input.State, mcp.InputResponseMap{o.input.Key: result}
+	}
+	if o.idle > 0 {
+		bounded, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		timer := time.AfterFunc(o.idle, func() { cancel(errIdle) })
+		defer timer.Stop()
+		x.progressed = func() { timer.Reset(o.idle) }
+		ctx = bounded
+	}
+	return p.do(ctx, x, func(ctx context.Context) error {
+		_, err := p.Session.CallTool(ctx, params)
 		return err
 	})
+}
+
+// elicited is an input as the SDK sends it.
+func elicited(in Input) (*mcp.ElicitResult, error) {
+	out := &mcp.ElicitResult{Action: string(in.Action)}
+	if in.Content == nil {
+		return out, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(in.Content))
+	d.UseNumber()
+	return out, d.Decode(&out.Content)
 }
 
 // List is what a server says that its tools are.

@@ -14,6 +14,7 @@
 //   - A session that the server no longer knows (404) is over at once for
 //     everybody: the call that met it has no answer, and whoever runs this server
 //     makes a new session for the next.
-//   - Requests of the server are answered: a ping with a pong, everything else
-//     with an error, for neither roots nor sampling nor elicitation are offered.
+//   - Requests of the server are answered: a ping with a pong, a question to the
+//     user as the call brings it or with cancel, everything else with an error, for
+//     neither roots nor sampling are offered.
 package mcphttp

@@ -27,7 +27,8 @@ const (
 	methodListen = "subscriptions/listen"
 )
 
-// listen hears of changed tools until close. That it cannot is no failure: lists
+// listen hears of changed tools, and of what the server asks outside of the streams
+// of calls, until close. That it cannot is no failure: lists
 // are asked for again in any case.
 func (t *tap) listen() {
 	pause := firstPause
@@ -98,7 +99,7 @@ func (t *tap) hear(n int) (again, heard bool) {
 			if asked++; asked > maxAsked {
 				return true, heard
 			}
-			t.reply(ctx, m)
+			t.reply(ctx, t.asking(), m)
 		}
 	}
 }
@@ -107,7 +108,7 @@ func (t *tap) hear(n int) (again, heard bool) {
 // with a request of its own from there on.
 func (t *tap) listenRequest(ctx context.Context, n int) (*http.Request, func() (io.ReadCloser, error), int64, error) {
 	version := *t.version.Load()
-	if version < stateless {
+	if version < mcpcall.Stateless {
 		req, err := t.request(ctx, http.MethodGet)
 		if err != nil {
 			return nil, nil, 0, err
@@ -153,14 +154,10 @@ func (t *tap) request(ctx context.Context, method string) (*http.Request, error)
 	return req, nil
 }
 
-// reply answers a request of the server's, if it can: whether that arrives is the
-// server's concern.
-func (t *tap) reply(ctx context.Context, asked *jsonrpc.Request) {
-	answer := &jsonrpc.Response{ID: asked.ID, Result: json.RawMessage(`{}`)}
-	if asked.Method != "ping" {
-		answer = &jsonrpc.Response{ID: asked.ID, Error: &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "not offered"}}
-	}
-	body, err := jsonrpc.EncodeMessage(answer)
+// reply answers a request of the server's, asked in the midst of x, if it can:
+// whether that arrives is the server's concern.
+func (t *tap) reply(ctx context.Context, x *mcpcall.Exchange, asked *jsonrpc.Request) {
+	body, err := jsonrpc.EncodeMessage(mcpcall.Respond(x, asked))
 	if err != nil {
 		return
 	}

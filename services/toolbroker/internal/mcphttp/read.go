@@ -41,7 +41,7 @@ var (
 // A request that HTTP refused (4xx) has an answer: the server did not do what was
 // asked. What a gateway says that waited in vain (5xx, 408) is none, nor is a
 // redirect.
-func (t *tap) read(ctx context.Context, res *http.Response, id jsonrpc.ID) (*jsonrpc.Response, error) {
+func (t *tap) read(ctx context.Context, x *mcpcall.Exchange, res *http.Response, id jsonrpc.ID) (*jsonrpc.Response, error) {
 	switch {
 	case res.StatusCode/100 == 4 && res.StatusCode != http.StatusRequestTimeout:
 		return refusal(res, id), nil
@@ -63,7 +63,7 @@ func (t *tap) read(ctx context.Context, res *http.Response, id jsonrpc.ID) (*jso
 		}
 		return nil, errForm
 	case "text/event-stream":
-		return t.stream(ctx, res.Body, id)
+		return t.stream(ctx, x, res.Body, id)
 	default:
 		return nil, errForm
 	}
@@ -103,9 +103,10 @@ func responseTo(raw []byte, id jsonrpc.ID) (*jsonrpc.Response, bool) {
 	return r, ok && r.ID == id
 }
 
-// stream reads events until the answer. One that is malformed ends it: what was
+// stream reads events until the answer. What the server asks meanwhile it asks
+// in the midst of x. One that is malformed ends it: what was
 // meant nobody knows.
-func (t *tap) stream(ctx context.Context, r io.Reader, id jsonrpc.ID) (*jsonrpc.Response, error) {
+func (t *tap) stream(ctx context.Context, x *mcpcall.Exchange, r io.Reader, id jsonrpc.ID) (*jsonrpc.Response, error) {
 	events := newEvents(r, maxStream)
 	asked := 0
 	for {
@@ -125,12 +126,15 @@ func (t *tap) stream(ctx context.Context, r io.Reader, id jsonrpc.ID) (*jsonrpc.
 		case *jsonrpc.Request:
 			if !m.IsCall() {
 				mcpcall.Notified(m, t.changed)
+				if x != nil {
+					x.Progressed(m)
+				}
 				continue
 			}
 			if asked++; asked > maxAsked {
 				return nil, &mcpcall.LoggableError{Reason: "the server asks too much"}
 			}
-			t.reply(ctx, m)
+			t.reply(ctx, x, m)
 		}
 	}
 }

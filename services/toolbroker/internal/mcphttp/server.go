@@ -13,9 +13,6 @@ import (
 	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 )
 
-// stateless is the first revision that knows no sessions.
-const stateless = "2026-07-28"
-
 // Config says which server to speak to, and how.
 type Config struct {
 	// URL of the MCP endpoint.
@@ -61,18 +58,20 @@ func Connect(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("mcphttp: negotiate: %w", err)
 	}
 	s.peer.Session = session
-	s.peer.Headers = s.Version() >= stateless
+	s.peer.Headers = s.Version() >= mcpcall.Stateless
 	s.tap.negotiated(s.Version())
 	s.watch.Go(func() { _ = session.Wait(); s.tap.lost() })
-	if c := session.InitializeResult().Capabilities; c != nil && c.Tools != nil && c.Tools.ListChanged {
+	c := session.InitializeResult().Capabilities
+	// In the older revisions a server may also ask there what a call needs.
+	if s.Version() < mcpcall.Stateless || c != nil && c.Tools != nil && c.Tools.ListChanged {
 		s.listen.Go(s.tap.listen)
 	}
 	return s, nil
 }
 
 // Call calls a tool, see mcpcall.Peer.
-func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time) (mcpcall.Answer, error) {
-	return s.peer.Call(ctx, tool, arguments, by)
+func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time, opts ...mcpcall.Option) (mcpcall.Answer, error) {
+	return s.peer.Call(ctx, tool, arguments, by, opts...)
 }
 
 // Tools lists the tools, see mcpcall.Peer.

@@ -85,7 +85,7 @@ func connect(t *testing.T, h *hostile.HTTP, change ...func(*mcphttp.Config)) *mc
 
 func call(t *testing.T, s *mcphttp.Server, tool string) (mcpcall.Answer, error) {
 	t.Helper()
-	return s.Call(within(t, 20*time.Second), tool, json.RawMessage(`{"a":12345678901234567890}`), never)
+	return s.Call(within(t, time.Minute), tool, json.RawMessage(`{"a":12345678901234567890}`), never)
 }
 
 func within(t *testing.T, d time.Duration) context.Context {

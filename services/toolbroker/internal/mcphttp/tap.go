@@ -46,10 +46,14 @@ type tap struct {
 	mu                sync.Mutex
 	closed            bool
 	running           sync.WaitGroup // begun under mu while not closed
+	// calls that are under way, and whether there was one whose answer did not come:
+	// the server may still work on it. Under mu.
+	underway  map[*mcpcall.Exchange]bool
+	abandoned bool
 }
 
 func newTap(ctx context.Context, cfg Config) *tap {
-	t := &tap{cfg: cfg, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	t := &tap{cfg: cfg, changed: make(chan struct{}, 1), done: make(chan struct{}), underway: make(map[*mcpcall.Exchange]bool)}
 	t.base, t.endBase = context.WithCancel(ctx)
 	t.calls, t.endCalls = context.WithCancel(t.base)
 	return t
@@ -146,6 +150,12 @@ func (t *tap) exchange(ctx context.Context, req *http.Request, body []byte, call
 	if x != nil && x.Method != call.Method {
 		x = nil
 	}
+	if x != nil {
+		t.mu.Lock()
+		t.underway[x] = true
+		t.mu.Unlock()
+		defer t.left(x)
+	}
 	open := func() (io.ReadCloser, error) { return &gate{x: x, r: bytes.NewReader(body)}, nil }
 	res, err := t.send(ctx, req, open, int64(len(body)), x)
 	if err != nil {
@@ -161,7 +171,7 @@ func (t *tap) exchange(ctx context.Context, req *http.Request, body []byte, call
 			t.session.Store(&session)
 		}
 	}
-	answer, err := t.read(ctx, res, call.ID)
+	answer, err := t.read(ctx, x, res, call.ID)
 	if err != nil {
 		return nil, "", err
 	}
@@ -169,6 +179,28 @@ func (t *tap) exchange(ctx context.Context, req *http.Request, body []byte, call
 		answer = x.Arrive(answer)
 	}
 	return answer, session, nil
+}
+
+func (t *tap) left(x *mcpcall.Exchange) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.underway, x)
+	t.abandoned = t.abandoned || x.Abandoned()
+}
+
+// asking is the call in the midst of which the server asks something outside of
+// the streams of calls, or nil. It is only known where no other can be meant: what
+// concerns one user is never shown to another.
+func (t *tap) asking() *mcpcall.Exchange {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.underway) != 1 || t.abandoned {
+		return nil
+	}
+	for x := range t.underway {
+		return x
+	}
+	return nil
 }
 
 // send sends with the credential. The transport may open the body anew only

@@ -116,8 +116,8 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) error {
 }
 
 // Call calls a tool, see mcpcall.Peer.
-func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time) (mcpcall.Answer, error) {
-	return s.peer.Call(ctx, tool, arguments, by)
+func (s *Server) Call(ctx context.Context, tool string, arguments json.RawMessage, by time.Time, opts ...mcpcall.Option) (mcpcall.Answer, error) {
+	return s.peer.Call(ctx, tool, arguments, by, opts...)
 }
 
 // Tools lists the tools, see mcpcall.Peer.

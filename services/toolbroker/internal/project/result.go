@@ -36,12 +36,16 @@ type Result struct {
 	Whole []byte
 }
 
+// NoInput is what a tool gets that asks for what nobody can be asked for.
+const NoInput = "The tool asks for input from the user, which it cannot be given here."
+
 // Answer projects the result of a tools/call as it came over the wire. It never
 // fails: a result in no form of the protocol is an error of the tool.
 func Answer(raw []byte, r Redactor) Result { return AnswerWithin(raw, r, MaxBytes) }
 
-// AnswerWithin is Answer with a bound of its own, of at most MaxBytes.
-func AnswerWithin(raw []byte, r Redactor, most int) Result {
+// AnswerWithin is Answer with a bound of its own, of at most MaxBytes, and with
+// notes of the broker's that stand before what the tool said.
+func AnswerWithin(raw []byte, r Redactor, most int, notes ...string) Result {
 	// Exact keys: encoding/json would take "ISERROR" for isError.
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
@@ -50,7 +54,10 @@ func AnswerWithin(raw []byte, r Redactor, most int) Result {
 	b := builder{redact: r, room: min(most, MaxBytes) - envelopeBytes}
 	b.isError = string(fields["isError"]) == "true"
 	if string(fields["resultType"]) == `"input_required"` || len(fields["inputRequests"]) > 0 {
-		return Failure("The tool asks for input from the user, which it cannot be given here.", r)
+		return Failure(NoInput, r)
+	}
+	for _, n := range notes {
+		b.add(item{Type: "text"}, &n)
 	}
 	b.contents(fields["content"])
 	b.structured(fields["structuredContent"])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
 	"cofferdam.dev/pkg/rpc"
@@ -26,12 +27,22 @@ func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest
 	if req.GetToolCallId() != grant.Envelope().IdempotencyKey {
 		return nil, fault.New(fault.InvalidRequest, "rpc.CallTool", fault.Detail("tool_call_id: must be the envelope's idempotency_key"))
 	}
-	a, err := b.caller.Call(ctx, call.Request{
+	asked := call.Request{
 		Grant: grant, Allowed: claims.Tools, Approve: claims.ApproveTools, ToolID: req.GetToolId(), ToolCallID: req.GetToolCallId(), Arguments: req.GetArguments(),
 		Token: func() string { return token },
-	})
+	}
+	if given := req.GetAnswer(); given != nil {
+		asked.Answer = &call.UserAnswer{AskedBy: given.GetRunId(), Key: given.GetToolCallId(), Form: given.GetForm(), Dismissed: given.GetDismissed()}
+	}
+	a, err := b.caller.Call(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
-	return &toolbrokerv1.CallToolResponse{Result: a.JSON, IsError: a.IsError, Truncated: a.Truncated, Replayed: a.Replayed, ResultRef: a.Ref}, nil
+	res := &toolbrokerv1.CallToolResponse{Result: a.JSON, IsError: a.IsError, Truncated: a.Truncated, Replayed: a.Replayed, ResultRef: a.Ref}
+	if a.Interrupt != nil {
+		if res.Interrupt, err = event.InterruptBody(*a.Interrupt); err != nil {
+			return nil, fault.Wrap(err, fault.Internal, "rpc.CallTool")
+		}
+	}
+	return res, nil
 }

@@ -277,7 +277,10 @@ type CallToolRequest struct {
 	// The call's id in the event log, which is the envelope's idempotency key.
 	ToolCallId string                 `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// One JSON object as text, at most 256 KiB and 32 deep.
-	Arguments     []byte `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	Arguments []byte `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// What the user answered to the question of an earlier call with the same tool
+	// and arguments. The idempotency key is then the id of that interrupt.
+	Answer        *UserAnswer `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -340,6 +343,86 @@ func (x *CallToolRequest) GetArguments() []byte {
 	return nil
 }
 
+func (x *CallToolRequest) GetAnswer() *UserAnswer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+// UserAnswer is a decision as it was committed when the run was resumed: the
+// broker compares it with the record, and the question with the ledger.
+type UserAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run, and the idempotency key, of the call that asked.
+	RunId      string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	ToolCallId string `protobuf:"bytes,2,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// The values of the form by field name: one JSON object as text; empty where it
+	// was dismissed.
+	Form          []byte `protobuf:"bytes,3,opt,name=form,proto3" json:"form,omitempty"`
+	Dismissed     bool   `protobuf:"varint,4,opt,name=dismissed,proto3" json:"dismissed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserAnswer) Reset() {
+	*x = UserAnswer{}
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserAnswer) ProtoMessage() {}
+
+func (x *UserAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserAnswer.ProtoReflect.Descriptor instead.
+func (*UserAnswer) Descriptor() ([]byte, []int) {
+	return file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UserAnswer) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *UserAnswer) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *UserAnswer) GetForm() []byte {
+	if x != nil {
+		return x.Form
+	}
+	return nil
+}
+
+func (x *UserAnswer) GetDismissed() bool {
+	if x != nil {
+		return x.Dismissed
+	}
+	return false
+}
+
 // CallToolResponse is what the tool answered. An ordinary error of a tool is a
 // result, not a transport fault.
 type CallToolResponse struct {
@@ -355,14 +438,18 @@ type CallToolResponse struct {
 	Replayed bool `protobuf:"varint,4,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// Id of the object of the file broker that has the whole result, where it was
 	// cut and could be stored.
-	ResultRef     string `protobuf:"bytes,5,opt,name=result_ref,json=resultRef,proto3" json:"result_ref,omitempty"`
+	ResultRef string `protobuf:"bytes,5,opt,name=result_ref,json=resultRef,proto3" json:"result_ref,omitempty"`
+	// The tool asks the user before it goes on: the payload of interrupt.requested as
+	// JSON text, to be shown word for word. result then says so to a model. Empty
+	// where nothing is asked.
+	Interrupt     []byte `protobuf:"bytes,6,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CallToolResponse) Reset() {
 	*x = CallToolResponse{}
-	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[5]
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +461,7 @@ func (x *CallToolResponse) String() string {
 func (*CallToolResponse) ProtoMessage() {}
 
 func (x *CallToolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[5]
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +474,7 @@ func (x *CallToolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallToolResponse.ProtoReflect.Descriptor instead.
 func (*CallToolResponse) Descriptor() ([]byte, []int) {
-	return file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP(), []int{5}
+	return file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CallToolResponse) GetResult() []byte {
@@ -425,6 +512,13 @@ func (x *CallToolResponse) GetResultRef() string {
 	return ""
 }
 
+func (x *CallToolResponse) GetInterrupt() []byte {
+	if x != nil {
+		return x.Interrupt
+	}
+	return nil
+}
+
 var File_harness_toolbroker_v1_toolbroker_proto protoreflect.FileDescriptor
 
 const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
@@ -444,20 +538,29 @@ const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
 	"\x11approval_required\x18\x06 \x01(\bR\x10approvalRequired\">\n" +
 	"\x0fUnavailableTool\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x12\n" +
-	"\x04code\x18\x02 \x01(\tR\x04code\"\x8e\x02\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\"\xc9\x02\n" +
 	"\x0fCallToolRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12M\n" +
 	"\atool_id\x18\x02 \x01(\tB4\xbaH1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\x06toolId\x12A\n" +
 	"\ftool_call_id\x18\x03 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\n" +
 	"toolCallId\x12)\n" +
-	"\targuments\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x10R\targuments\"\xbf\x01\n" +
+	"\targuments\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x10R\targuments\x129\n" +
+	"\x06answer\x18\x05 \x01(\v2!.harness.toolbroker.v1.UserAnswerR\x06answer\"\xc7\x01\n" +
+	"\n" +
+	"UserAnswer\x126\n" +
+	"\x06run_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x05runId\x12A\n" +
+	"\ftool_call_id\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\n" +
+	"toolCallId\x12 \n" +
+	"\x04form\x18\x03 \x01(\fB\f\xbaH\x06z\x04\x18\x80\x80\x04\x80\x01\x01R\x04form\x12\x1c\n" +
+	"\tdismissed\x18\x04 \x01(\bR\tdismissed\"\xe2\x01\n" +
 	"\x10CallToolResponse\x12\x16\n" +
 	"\x06result\x18\x01 \x01(\fR\x06result\x12\x19\n" +
 	"\bis_error\x18\x02 \x01(\bR\aisError\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12\x1a\n" +
 	"\breplayed\x18\x04 \x01(\bR\breplayed\x12>\n" +
 	"\n" +
-	"result_ref\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{0,128}$R\tresultRef2\xd5\x01\n" +
+	"result_ref\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{0,128}$R\tresultRef\x12!\n" +
+	"\tinterrupt\x18\x06 \x01(\fB\x03\x80\x01\x01R\tinterrupt2\xd5\x01\n" +
 	"\x11ToolBrokerService\x12c\n" +
 	"\tListTools\x12'.harness.toolbroker.v1.ListToolsRequest\x1a(.harness.toolbroker.v1.ListToolsResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\bCallTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a'.harness.toolbroker.v1.CallToolResponseB:Z8cofferdam.dev/pkg/gen/harness/toolbroker/v1;toolbrokerv1b\x06proto3"
@@ -474,29 +577,31 @@ func file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP() []byte {
 	return file_harness_toolbroker_v1_toolbroker_proto_rawDescData
 }
 
-var file_harness_toolbroker_v1_toolbroker_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_harness_toolbroker_v1_toolbroker_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_harness_toolbroker_v1_toolbroker_proto_goTypes = []any{
 	(*ListToolsRequest)(nil),  // 0: harness.toolbroker.v1.ListToolsRequest
 	(*ListToolsResponse)(nil), // 1: harness.toolbroker.v1.ListToolsResponse
 	(*ToolDescriptor)(nil),    // 2: harness.toolbroker.v1.ToolDescriptor
 	(*UnavailableTool)(nil),   // 3: harness.toolbroker.v1.UnavailableTool
 	(*CallToolRequest)(nil),   // 4: harness.toolbroker.v1.CallToolRequest
-	(*CallToolResponse)(nil),  // 5: harness.toolbroker.v1.CallToolResponse
-	(*v1.Envelope)(nil),       // 6: harness.fence.v1.Envelope
+	(*UserAnswer)(nil),        // 5: harness.toolbroker.v1.UserAnswer
+	(*CallToolResponse)(nil),  // 6: harness.toolbroker.v1.CallToolResponse
+	(*v1.Envelope)(nil),       // 7: harness.fence.v1.Envelope
 }
 var file_harness_toolbroker_v1_toolbroker_proto_depIdxs = []int32{
 	2, // 0: harness.toolbroker.v1.ListToolsResponse.tools:type_name -> harness.toolbroker.v1.ToolDescriptor
 	3, // 1: harness.toolbroker.v1.ListToolsResponse.unavailable:type_name -> harness.toolbroker.v1.UnavailableTool
-	6, // 2: harness.toolbroker.v1.CallToolRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0, // 3: harness.toolbroker.v1.ToolBrokerService.ListTools:input_type -> harness.toolbroker.v1.ListToolsRequest
-	4, // 4: harness.toolbroker.v1.ToolBrokerService.CallTool:input_type -> harness.toolbroker.v1.CallToolRequest
-	1, // 5: harness.toolbroker.v1.ToolBrokerService.ListTools:output_type -> harness.toolbroker.v1.ListToolsResponse
-	5, // 6: harness.toolbroker.v1.ToolBrokerService.CallTool:output_type -> harness.toolbroker.v1.CallToolResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	7, // 2: harness.toolbroker.v1.CallToolRequest.envelope:type_name -> harness.fence.v1.Envelope
+	5, // 3: harness.toolbroker.v1.CallToolRequest.answer:type_name -> harness.toolbroker.v1.UserAnswer
+	0, // 4: harness.toolbroker.v1.ToolBrokerService.ListTools:input_type -> harness.toolbroker.v1.ListToolsRequest
+	4, // 5: harness.toolbroker.v1.ToolBrokerService.CallTool:input_type -> harness.toolbroker.v1.CallToolRequest
+	1, // 6: harness.toolbroker.v1.ToolBrokerService.ListTools:output_type -> harness.toolbroker.v1.ListToolsResponse
+	6, // 7: harness.toolbroker.v1.ToolBrokerService.CallTool:output_type -> harness.toolbroker.v1.CallToolResponse
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_harness_toolbroker_v1_toolbroker_proto_init() }
@@ -510,7 +615,7 @@ func file_harness_toolbroker_v1_toolbroker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_toolbroker_v1_toolbroker_proto_rawDesc), len(file_harness_toolbroker_v1_toolbroker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,55 @@
+package catalogue
+
+import (
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/services/toolbroker/internal/call"
+	"cofferdam.dev/services/toolbroker/internal/elicit"
+	"cofferdam.dev/services/toolbroker/internal/mcpcall"
+	"cofferdam.dev/services/toolbroker/internal/project"
+)
+
+const (
+	// asks is what a model reads of a call that waits for the user's answer.
+	asks = "The tool asks the user for input before it goes on. It has not done what was asked."
+	// cancelledQuestion stands before the answer of a tool that asked in the midst of
+	// a call and may not be called a second time.
+	cancelledQuestion = "[The tool asked the user for input in the midst of this call, which cannot wait for an answer: it was told that the question is cancelled.]"
+)
+
+// reply is what came of a call in a revision of the protocol.
+func (t *Tool) reply(a mcpcall.Answer, version string) call.Reply {
+	redact := t.server.connector.redactor()
+	out := call.Reply{Progress: a.Progress}
+	var notes []string
+	q, asked := a.Question(version)
+	if a.Asked != nil {
+		// Only what the operator vouched for is called again: what the tool did
+		// before it asked would be done twice.
+		asked = asked && t.repeatable
+		notes = append(notes, cancelledQuestion)
+	}
+	if asked {
+		out.Asked = question(q, redact)
+	}
+	if out.Asked != nil {
+		out.Result = project.Failure(asks, redact)
+		return out
+	}
+	if a.Error != nil {
+		// One byte can take six in JSON.
+		message := event.Truncate(redact.Cut(a.Error.Message), t.maxResult/8)
+		out.Result = project.RPCError(a.Error.Code, message, redact)
+		return out
+	}
+	out.Result = project.AnswerWithin(a.Result, redact, t.maxResult, notes...)
+	return out
+}
+
+// question is what may be asked; nil where it is in no form of the protocol.
+func question(in mcpcall.Input, redact project.Redactor) *call.Asked {
+	q, err := elicit.Parse(in.Params, redact.Cut)
+	if err != nil || len(in.Key) > event.MaxIDLength || len(in.State) > elicit.MaxBytes {
+		return nil
+	}
+	return &call.Asked{Question: q, Params: in.Params, Key: in.Key, State: []byte(in.State)}
+}
