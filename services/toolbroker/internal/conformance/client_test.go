@@ -31,7 +31,7 @@ func runClient(u string) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // it returns nil
 	list, err := s.Tools(ctx)
 	if err != nil {
 		return err

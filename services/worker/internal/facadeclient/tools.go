@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
 	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
@@ -26,17 +27,27 @@ func (t toolCaller) Call(ctx context.Context, c harness.ToolCall) (harness.ToolR
 		return harness.ToolResult{}, err
 	}
 	ctx = rpc.WithToken(ctx, token)
+	req := &toolbrokerv1.CallToolRequest{Envelope: t.envelope(c.CallID).Proto(), ToolId: c.ToolID, ToolCallId: c.CallID, Arguments: c.Arguments}
+	if a := c.Answer; a != nil {
+		req.Answer = &toolbrokerv1.UserAnswer{RunId: a.RunID, ToolCallId: a.CallID, Form: a.Form, Dismissed: a.Dismissed}
+	}
 	var res *toolbrokerv1.CallToolResponse
 	out := repeat(ctx, t.pause, func(ctx context.Context) error {
 		var err error
-		res, err = t.client.CallTool(ctx, &toolbrokerv1.CallToolRequest{
-			Envelope: t.envelope(c.CallID).Proto(), ToolId: c.ToolID, ToolCallId: c.CallID, Arguments: c.Arguments,
-		})
+		res, err = t.client.CallTool(ctx, req)
 		return err
 	})
 	switch {
 	case out.err == nil:
-		return harness.ToolResult{Result: res.GetResult(), IsError: res.GetIsError(), Ref: res.GetResultRef()}, nil
+		r := harness.ToolResult{Result: res.GetResult(), IsError: res.GetIsError(), Ref: res.GetResultRef()}
+		if len(res.GetInterrupt()) > 0 {
+			asks, err := event.DecodeInterrupt(res.GetInterrupt(), event.Bounds{})
+			if err != nil {
+				return harness.ToolResult{}, fault.Wrap(err, fault.Protocol, "facadeclient.Call")
+			}
+			r.Asks = &asks
+		}
+		return r, nil
 	case out.mayHaveActed(ctx):
 		return harness.ToolResult{}, fault.Wrap(out.err, fault.ToolOutcomeUnknown, "facadeclient.Call")
 	default:

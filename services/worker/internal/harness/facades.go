@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+
+	"cofferdam.dev/pkg/event"
 )
 
 // Facades are the only ways out of the sandbox, for one run.
@@ -33,6 +35,20 @@ type ToolCall struct {
 	CallID    string
 	ToolID    string
 	Arguments json.RawMessage
+	// Answer is what the user answered to the question that an earlier call of this
+	// tool with these arguments ended with; nil for a call that answers nothing. The
+	// id of the call is then that of the interrupt.
+	Answer *ToolAnswer
+}
+
+// ToolAnswer is the decision of this run on a tool's question, as it came. The
+// broker holds it against the committed one.
+type ToolAnswer struct {
+	// RunID and CallID are of the call that asked.
+	RunID, CallID string
+	// Form has the values by field name, unless the question was Dismissed.
+	Form      json.RawMessage
+	Dismissed bool
 }
 
 // ToolResult is what a tool answered.
@@ -44,6 +60,10 @@ type ToolResult struct {
 	// Ref is the file with the whole of a result that was cut; empty where there is
 	// none. It is what a tool.finished names as its result_ref.
 	Ref string
+	// Asks is the form by which the tool asks the user before it goes on, to be
+	// shown word for word; nil where it asks nothing. Result then says so for a
+	// model whose harness cannot ask.
+	Asks *event.InterruptRequested
 }
 
 // ToolCaller calls tools through the ToolBroker.

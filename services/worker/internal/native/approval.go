@@ -118,8 +118,11 @@ func (l *level) carryOut(ctx context.Context, o *openCall, c toolCall, t *tool) 
 		c.Arguments = json.RawMessage(args)
 		changed = "[A person changed the arguments before the call was made, to " + string(args) + "]\n"
 	}
-	p, err := l.carry(ctx, c, t)
-	if err := l.ended(ctx, o, p, err); err != nil {
+	err := l.carry(ctx, o, c, t)
+	if fault.Is(err, fault.ApprovalRequired) { // once is enough
+		err = l.failed(ctx, o, err)
+	}
+	if err != nil {
 		return err
 	}
 	o.Text = changed + o.Text

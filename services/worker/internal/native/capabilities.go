@@ -38,7 +38,7 @@ func capabilities() harness.Capabilities {
 		"session.clear":                   full("TestClear"),
 		"thread.durable_commit":           full("TestThreadFails"),
 		"thread.eviction_restore":         full("TestThread"),
-		"interrupt.form_input":            within("the root agent, as the last call of an answer", "TestForm"),
+		"interrupt.form_input":            within("asked by the root agent as the last call of an answer, or by a tool, one at a time", "TestForm"),
 		"interrupt.tool_approval":         full(fromState),
 		"interrupt.multi_tool":            within("16 calls in one interrupt", "TestApprovalsOfSeveralAgents"),
 		"tool.mcp":                        within(byBroker, "TestToolCall"),

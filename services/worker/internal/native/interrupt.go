@@ -13,7 +13,10 @@ func (r *run) interruptID() string { return r.id("int", 1) }
 // interrupt asks a person and ends the run: the state has all that is needed to
 // go on in another worker.
 func (l *level) interrupt(ctx context.Context, head harness.Head, s *state) error {
-	q, path := l.toAsk()
+	q, path, err := l.toAsk()
+	if err != nil {
+		return err
+	}
 	s.Interrupt = q.InterruptID
 	payload, err := l.fit(ctx, s)
 	if err != nil {
@@ -57,12 +60,20 @@ func (l *level) questions() []asking {
 }
 
 // toAsk is what a person is asked, and in which namespace: that of the subagent
-// whose calls they all are, else the root's.
-func (l *level) toAsk() (q event.InterruptRequested, path []string) {
+// whose calls they all are, else the root's. Approvals come before what a tool asks,
+// and that one tool at a time.
+func (l *level) toAsk() (q event.InterruptRequested, path []string, err error) {
 	if l.question != nil {
-		return *l.question, nil
+		return *l.question, nil, nil
 	}
 	all := l.questions()
+	if len(all) == 0 {
+		who, asked := l.waiting()
+		if q, err = asked.interrupt(); err != nil {
+			return q, nil, damaged(err)
+		}
+		return q, who.path, nil
+	}
 	who := all[0].level
 	q = event.InterruptRequested{InterruptID: l.interruptID(), InterruptType: event.InterruptToolApproval}
 	for _, a := range all {
@@ -72,7 +83,7 @@ func (l *level) toAsk() (q event.InterruptRequested, path []string) {
 		q.ToolApprovals = append(q.ToolApprovals, a.approval)
 	}
 	q.AgentID = who.agent.id
-	return q, who.path
+	return q, who.path, nil
 }
 
 // suspend closes the namespaces of what waits, the innermost first. The calls

@@ -24,6 +24,7 @@ type run struct {
 
 	model model.Model
 	emit  harness.Emitter
+	runID string
 	// tag of the run, for ids: clients and providers see those of several runs side
 	// by side.
 	tag string
@@ -46,7 +47,7 @@ type run struct {
 func (r *runtime) begin(runID string, f harness.Facades, emit harness.Emitter) *run {
 	sum := sha256.Sum256([]byte(runID))
 	out := &run{
-		runtime: r, Facades: f, emit: emit, tag: hex.EncodeToString(sum[:6]),
+		runtime: r, Facades: f, emit: emit, runID: runID, tag: hex.EncodeToString(sum[:6]),
 		model: dial(r.construction.Model.Wire, f.Model),
 		slots: make(chan struct{}, r.options.ParallelToolCalls),
 	}

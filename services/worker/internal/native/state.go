@@ -47,6 +47,8 @@ const (
 	callAsked progress = "asked"
 	// callForm waits for a person's answer.
 	callForm progress = "form"
+	// callInput waits for the user's answer to its tool.
+	callInput progress = "input"
 	// callDelegated waits for what a subagent asked.
 	callDelegated progress = "delegated"
 )
@@ -58,6 +60,8 @@ type openCall struct {
 	// Text of the result, and whether it is a failure.
 	Text   string `json:"text,omitempty"`
 	Failed bool   `json:"failed,omitempty"`
+	// Question of its tool, of a call that waits for the answer alone.
+	Question *toolQuestion `json:"question,omitempty"`
 	// Conversation of the subagent.
 	Conversation *conversation `json:"conversation,omitempty"`
 }
@@ -172,10 +176,16 @@ func (c *conversation) checkOpen(deep int) error {
 		switch {
 		case o.ID != calls[i].CallID:
 			return errors.New("an open call that the last message did not make")
-		case o.Progress == callDelegated:
+		case o.Progress == callDelegated && o.Question == nil:
 			if err := o.Conversation.check(deep - 1); err != nil {
 				return err
 			}
+		case o.Progress == callInput && o.Conversation == nil:
+			if _, err := o.Question.interrupt(); err != nil {
+				return err
+			}
+		case o.Question != nil:
+			return errors.New("an open call with a question that it does not wait for")
 		case !slices.Contains([]progress{callWaiting, callDone, callAsked, callForm}, o.Progress) || o.Conversation != nil:
 			return errors.New("an open call in an unknown condition")
 		}

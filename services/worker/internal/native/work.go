@@ -10,7 +10,6 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/harness"
 )
 
 // work takes the open calls of an answer as far as they go, some at once. It says
@@ -68,7 +67,9 @@ func (l *level) slot(ctx context.Context, t *tool) (release func(), err error) {
 // anyOpen says whether a call waits for a person, the form apart, which has not
 // begun.
 func (l *level) anyOpen() bool {
-	return slices.ContainsFunc(l.conv.Open, func(o openCall) bool { return o.Progress == callAsked || o.Progress == callDelegated })
+	return slices.ContainsFunc(l.conv.Open, func(o openCall) bool {
+		return o.Progress == callAsked || o.Progress == callInput || o.Progress == callDelegated
+	})
 }
 
 // step takes one call as far as it goes.
@@ -76,6 +77,8 @@ func (l *level) step(ctx context.Context, o *openCall, c toolCall, t *tool, pare
 	switch o.Progress {
 	case callAsked:
 		return l.carryOut(ctx, o, c, t)
+	case callInput:
+		return l.bring(ctx, o, c, t)
 	case callDelegated:
 		return l.reenter(ctx, o, c, t)
 	default:
@@ -108,29 +111,25 @@ func (l *level) call(ctx context.Context, o *openCall, c toolCall, t *tool, pare
 	case toolForm:
 		return l.failed(ctx, o, fault.New(fault.ToolArgumentsInvalid, op, fault.Detail(t.Name+": the last call of an answer")))
 	default:
-		p, err := l.carry(ctx, c, t)
+		err := l.carry(ctx, o, c, t)
 		if fault.Is(err, fault.ApprovalRequired) {
 			return l.askApproval(ctx, o, c)
 		}
-		return l.ended(ctx, o, p, err)
+		return err
 	}
 }
 
-// carry makes the call of a tool of the broker or of the harness itself. Either
-// may want a person's approval: approval_required, with nothing done.
-func (l *level) carry(ctx context.Context, c toolCall, t *tool) (produced, error) {
-	if t.kind == toolBuiltin {
-		return t.act(ctx, l.run, c)
+// carry makes the call of a tool of the broker or of the harness itself, and ends
+// it. Either may want a person's approval: approval_required, with nothing done.
+func (l *level) carry(ctx context.Context, o *openCall, c toolCall, t *tool) error {
+	if t.kind != toolBuiltin {
+		return l.brokered(ctx, o, c, t)
 	}
-	return l.broker(ctx, c, t)
-}
-
-func (l *level) broker(ctx context.Context, c toolCall, t *tool) (produced, error) {
-	res, err := l.Tools.Call(ctx, harness.ToolCall{CallID: c.CallID, ToolID: t.id, Arguments: c.Arguments})
-	if err != nil {
-		return produced{}, err
+	p, err := t.act(ctx, l.run, c)
+	if fault.Is(err, fault.ApprovalRequired) {
+		return err
 	}
-	return answered(res), nil
+	return l.ended(ctx, o, p, err)
 }
 
 // maxWholeArguments is up to what size arguments stand in tool.started: an event
@@ -187,5 +186,5 @@ func (l *level) failed(ctx context.Context, o *openCall, err error) error {
 }
 
 func (o *openCall) result(text string, failed bool) {
-	o.Progress, o.Text, o.Failed, o.Conversation = callDone, text, failed, nil
+	o.Progress, o.Text, o.Failed, o.Conversation, o.Question = callDone, text, failed, nil, nil
 }
