@@ -53,6 +53,7 @@ type brokers struct {
 	lose func(procedure string) bool
 	// requests that reached a handler, and calls that a tool saw.
 	requests, acted []string
+	answers         []*toolbrokerv1.UserAnswer // of each call of a tool
 	// snapshots by reference.
 	snapshots map[string][]byte
 	parts     []*filebrokerv1.DownloadResponse
@@ -162,6 +163,12 @@ func (*brokers) ListTools(context.Context, *toolbrokerv1.ListToolsRequest) (*too
 	return nil, fault.New(fault.NotImplemented, "test")
 }
 
+// asksTool asks by this interrupt unless it gets an answer.
+const (
+	asksTool    = "fs.ask"
+	askedByTool = `{"interrupt_id":"input_1","interrupt_type":"form_input","agent_id":"agent-1","prompt":"Which?","fields":[{"field_name":"a","field_type":"text","required":true}]}`
+)
+
 // CallTool goes the way of the real broker: at most once for its key.
 func (b *brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
 	if err := b.enter("CallTool"); err != nil {
@@ -181,7 +188,14 @@ func (b *brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 	if err != nil {
 		return nil, err
 	}
-	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: true, Replayed: out.Replayed, ResultRef: "obj-1"}, nil
+	res := &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: true, Replayed: out.Replayed, ResultRef: "obj-1"}
+	if req.GetToolId() == asksTool && req.GetAnswer() == nil {
+		res.Interrupt = []byte(askedByTool)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answers = append(b.answers, req.GetAnswer())
+	return res, nil
 }
 
 func (b *brokers) LoadHead(ctx context.Context, _ *threadstatev1.LoadHeadRequest) (*threadstatev1.LoadHeadResponse, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
 	"cofferdam.dev/pkg/rpc/rpctest"
@@ -26,6 +27,27 @@ func TestCall(t *testing.T) {
 	rows := c.stand.Rows(t)
 	if len(rows) != 1 || !strings.HasPrefix(rows[0].Key, "call-1") {
 		t.Errorf("the ledger has %+v", rows)
+	}
+}
+
+// What a tool asks is passed on as the broker gave it, and its answer as it came.
+func TestAToolThatAsks(t *testing.T) {
+	c := newClient(t)
+	res, err := c.Tools.Call(t.Context(), harness.ToolCall{CallID: "call-1", ToolID: asksTool, Arguments: []byte(`{}`)})
+	must(t, err)
+	if res.Asks == nil {
+		t.Fatalf("got %+v", res)
+	}
+	if body, err := event.InterruptBody(*res.Asks); err != nil || string(body) != askedByTool {
+		t.Errorf("asked %s (%v)", body, err)
+	}
+	res, err = c.Tools.Call(t.Context(), harness.ToolCall{
+		CallID: "input_1", ToolID: asksTool, Arguments: []byte(`{}`),
+		Answer: &harness.ToolAnswer{RunID: "run-1", CallID: "call-1", Form: []byte(`{"a":"b"}`)},
+	})
+	must(t, err)
+	if got := c.answers[1]; res.Asks != nil || got.GetRunId() != "run-1" || got.GetToolCallId() != "call-1" || string(got.GetForm()) != `{"a":"b"}` || got.GetDismissed() {
+		t.Errorf("got %+v, the broker %v", res, got)
 	}
 }
 

@@ -271,11 +271,11 @@ func (x *UnavailableTool) GetCode() string {
 // CallToolRequest names a tool and nothing else: subject, agent and
 // organization come from the committed record.
 type CallToolRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Envelope   *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
-	ToolId     string                 `protobuf:"bytes,2,opt,name=tool_id,json=toolId,proto3" json:"tool_id,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	ToolId   string                 `protobuf:"bytes,2,opt,name=tool_id,json=toolId,proto3" json:"tool_id,omitempty"`
 	// The call's id in the event log, which is the envelope's idempotency key.
-	ToolCallId string                 `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	ToolCallId string `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// One JSON object as text, at most 256 KiB and 32 deep.
 	Arguments []byte `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	// What the user answered to the question of an earlier call with the same tool
