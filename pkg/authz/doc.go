@@ -3,7 +3,8 @@
 //
 // It asks nothing itself and links no OpenFGA client. The control plane and
 // ToolBroker check with it, and whoever sets a store up writes the model and the
-// tuples with it, so that both sides spell a subject alike.
+// tuples with it, so that both sides spell a subject alike. What the model means
+// stands in model.fga.yaml, as tests in OpenFGA's own format.
 package authz
 
 import (

@@ -131,10 +131,11 @@ func (g *grants) write(t *testing.T, what, user string, objects []string) {
 	g.post(t, "/stores/"+g.store+"/write", map[string]any{what: map[string]any{"tuple_keys": tuples}})
 }
 
-// created is what OpenFGA says of what it made.
+// created is what OpenFGA says of what it made, or decided.
 type created struct {
 	StoreID string `json:"id"`
 	ModelID string `json:"authorization_model_id"`
+	Allowed bool   `json:"allowed"`
 }
 
 func (g *grants) post(t *testing.T, path string, body any) created {
