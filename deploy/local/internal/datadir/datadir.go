@@ -104,6 +104,7 @@ const (
 	nameRun    = "run"
 	nameState  = "state"
 	nameFiles  = "files"
+	nameAudit  = "audit"
 	nameSample = "sample"
 	nameLock   = "lock"
 	nameToken  = "token.txt"
@@ -112,7 +113,7 @@ const (
 // folders are made by Create. The sample folder is not: it is filled when it is
 // made.
 func folders() []string {
-	return []string{nameKeys, nameConfig, nameLogs, nameRun, nameState}
+	return []string{nameKeys, nameConfig, nameLogs, nameRun, nameState, nameAudit}
 }
 
 func names() []string {
@@ -162,6 +163,14 @@ func (d Dir) Config(name string) string { return d.in(nameConfig, name+".json") 
 
 // BindingKey is the key under which binding ids are digests.
 func (d Dir) BindingKey() string { return d.in(nameKeys, "binding-ids.key") }
+
+// Audit is the file in which ToolBroker writes down what it decided on each call
+// and what came of it, one JSON object a line. When it is full it goes on in a new
+// one, and the old one stays beside it.
+func (d Dir) Audit() string { return d.in(nameAudit, "toolbroker.jsonl") }
+
+// AuditKey is the key under which subjects in the audit are digests.
+func (d Dir) AuditKey() string { return d.in(nameKeys, "audit.key") }
 
 // OpenFGAKey is the preshared key of the OpenFGA server.
 func (d Dir) OpenFGAKey() string { return d.in(nameKeys, "openfga.key") }

@@ -20,6 +20,9 @@ func keys(d datadir.Dir) (openFGA string, err error) {
 	if _, err := datadir.Keep(d.BindingKey(), maxKeyBytes, randomHex); err != nil {
 		return "", fmt.Errorf("binding key: %w", err)
 	}
+	if _, err := datadir.Keep(d.AuditKey(), maxKeyBytes, randomHex); err != nil {
+		return "", fmt.Errorf("audit key: %w", err)
+	}
 	if _, err := issuer.Open(d); err != nil {
 		return "", err
 	}

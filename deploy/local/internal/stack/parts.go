@@ -156,6 +156,7 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 			"--blob-url", "file://"+s.dir.Files())...),
 		toolBroker: s.servicePart(toolBroker, append(append(s.verifier(), s.authorizer(fga)...),
 			"--catalogue", s.dir.Config("catalogue"),
+			"--audit-file", s.dir.Audit(), "--audit-key-file", s.dir.AuditKey(),
 			"--file-broker-url", s.address(fileBroker), "--file-broker-id", s.ids.fileBrokerID())...),
 		controlPlane: s.controlPlanePart(fga),
 	}
