@@ -22,7 +22,7 @@ import (
 	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/call"
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
-	"cofferdam.dev/services/toolbroker/internal/results"
+	"cofferdam.dev/services/toolbroker/internal/resultclient"
 	"cofferdam.dev/services/toolbroker/internal/rpc"
 )
 
@@ -147,7 +147,7 @@ func (s *Service) openResults(cfg *Config, calls *call.Config) error {
 			return err
 		}
 	}
-	calls.Results = results.New(clients[0], clients[1])
+	calls.Results = resultclient.New(clients[0], clients[1])
 	return nil
 }
 

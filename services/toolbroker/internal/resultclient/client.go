@@ -1,11 +1,11 @@
-// Package results puts what a tool answered, and what is too large for an event,
+// Package resultclient puts what a tool answered, and what is too large for an event,
 // into the file broker.
 //
 // ToolBroker has no right of its own to a conversation's files. For each result
 // it shows the worker's capability to the capability service and gets a narrower
 // one in exchange: for the file broker, for the same run, for a minute at most,
 // to store one result.
-package results
+package resultclient
 
 import (
 	"context"
@@ -30,15 +30,15 @@ const (
 	name       = "tool-result.json"
 )
 
-// Store puts results. It is safe for concurrent use.
-type Store struct {
+// Client puts results. It is safe for concurrent use.
+type Client struct {
 	capabilities capabilityv1connect.CapabilityServiceClient
 	files        filebrokerv1connect.FileBrokerServiceClient
 }
 
-// New makes a Store on connections to the capability service and the file broker.
-func New(capabilities, files *connect.Client) *Store {
-	return &Store{capabilityv1connect.NewCapabilityServiceClient(capabilities), filebrokerv1connect.NewFileBrokerServiceClient(files)}
+// New makes a Client on connections to the capability service and the file broker.
+func New(capabilities, files *connect.Client) *Client {
+	return &Client{capabilityv1connect.NewCapabilityServiceClient(capabilities), filebrokerv1connect.NewFileBrokerServiceClient(files)}
 }
 
 // Put stores the content for the run of the envelope and gives the id of the
@@ -48,18 +48,18 @@ func New(capabilities, files *connect.Client) *Store {
 // Faults are those of the exchange and of the file broker: stale_lease, cancelled
 // and capability_expired say that the run may keep nothing any more, capacity that
 // its conversation has no room.
-func (s *Store) Put(ctx context.Context, env fence.Envelope, token string, content []byte) (ref string, err error) {
+func (c *Client) Put(ctx context.Context, env fence.Envelope, token string, content []byte) (ref string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a stream that was not read to its end
 	sum := sha256.Sum256(content)
 	env.IdempotencyKey = putKey(env.IdempotencyKey, sum)
-	narrowed, err := s.capabilities.Exchange(ctx, &capabilityv1.ExchangeRequest{
+	narrowed, err := c.capabilities.Exchange(ctx, &capabilityv1.ExchangeRequest{
 		Envelope: env.Proto(), SubjectToken: token, Audience: string(capability.FileBroker),
 	})
 	if err != nil {
 		return "", err
 	}
-	stream, err := s.files.PutResult(rpc.WithToken(ctx, narrowed.GetToken().GetToken()))
+	stream, err := c.files.PutResult(rpc.WithToken(ctx, narrowed.GetToken().GetToken()))
 	if err != nil {
 		return "", err
 	}
