@@ -21,6 +21,7 @@ RACE      ?= -race
 TESTFLAGS ?= -vet=off
 FUZZTIME  ?= 10s
 BINDINGS  ?= 1000
+CALLS     ?= 1000
 # One cut of each benchmark; 5 of them and benchstat tell noise from change.
 BENCHFLAGS ?= -benchmem -count=1
 
@@ -121,6 +122,10 @@ agents-hard: build tests/agents/node_modules/.installed tests/agents/hard/node_m
 .PHONY: scale
 scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandbox; needs about 10 MiB for each
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/scale/cmd/scale -bindings $(BINDINGS)
+
+.PHONY: chaos-tools
+chaos-tools: build ## Make CALLS (1000) tool calls while broker, workers and control plane are killed; counts what happened twice
+	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/chaostools/cmd/chaostools -calls $(CALLS)
 
 .PHONY: generate
 generate: bin/buf bin/protoc-gen-go ## Write pkg/gen from pkg/proto

@@ -6,6 +6,7 @@ require (
 	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.1
 	cofferdam.dev/pkg v0.0.0
 	connectrpc.com/connect/v2 v2.0.2
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/spiffe/go-spiffe/v2 v2.9.0
 	go.mongodb.org/mongo-driver/v2 v2.10.0
 	go.uber.org/goleak v1.3.0
