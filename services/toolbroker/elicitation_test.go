@@ -27,6 +27,7 @@ type inquiry struct {
 	*session
 
 	tool string
+	args string
 	run  string // that asked
 	key  string
 	asks event.InterruptRequested
@@ -35,9 +36,14 @@ type inquiry struct {
 // ask calls a tool that asks the user.
 func (s *session) ask(t *testing.T, tool string) *inquiry {
 	t.Helper()
+	return s.askWith(t, tool, `{"path":"a"}`)
+}
+
+func (s *session) askWith(t *testing.T, tool, args string) *inquiry {
+	t.Helper()
 	e := s.stand.Envelope()
-	q := &inquiry{session: s, tool: tool, run: e.RunID, key: e.IdempotencyKey}
-	res, err := s.callAs(t.Context(), e, tool, `{"path":"a"}`)
+	q := &inquiry{session: s, tool: tool, args: args, run: e.RunID, key: e.IdempotencyKey}
+	res, err := s.callAs(t.Context(), e, tool, args)
 	must(t, err)
 	q.asks = q.question(t, res)
 	if !res.GetIsError() || !strings.Contains(string(res.GetResult()), "asks the user") {
@@ -71,7 +77,7 @@ func (q *inquiry) decide(t *testing.T, d event.ResumeDecision) event.ResumeDecis
 func (q *inquiry) bring(ctx context.Context, d event.ResumeDecision, change ...func(*fence.Envelope, *toolbrokerv1.CallToolRequest)) (*toolbrokerv1.CallToolResponse, error) {
 	e := q.stand.Envelope()
 	e.IdempotencyKey = q.asks.InterruptID
-	req := request(e, q.tool, `{ "path": "a" }`)
+	req := request(e, q.tool, " "+q.args) // the same call, whatever the white space
 	req.Answer = &toolbrokerv1.UserAnswer{RunId: q.run, ToolCallId: q.key, Form: []byte(d.Form), Dismissed: d.Dismiss}
 	for _, c := range change {
 		c(&e, req)

@@ -28,6 +28,7 @@ var referenceTools = map[string][]string{
 	"everything": {
 		"echo", "get-sum", "get-env", "get-structured-content", "get-tiny-image", "get-annotated-message", "get-resource-links",
 		"trigger-long-running-operation", "trigger-sampling-request", "get-roots-list", "trigger-url-elicitation",
+		"trigger-elicitation-request",
 	},
 	"filesystem": {"list_allowed_directories", "list_directory", "read_text_file", "write_file", "read_media_file"},
 	"memory":     {"create_entities", "read_graph"},
@@ -54,6 +55,8 @@ func newReference(t *testing.T) *reference {
 			switch name {
 			case "everything":
 				args = []string{"stdio"}
+				// It does nothing before it asks.
+				server.ToolOptions = map[string]catalogue.ToolOptions{"trigger-elicitation-request": {Idempotent: true}}
 			case "sequential":
 				module = "sequential-thinking"
 			case "memory":
@@ -179,6 +182,16 @@ func (r *reference) everything(t *testing.T, ns, over string) {
 	for _, tool := range notOffered {
 		_, err := r.call(t, ns+tool, `{}`)
 		wantCode(t, err, fault.ToolUnavailable)
+	}
+
+	// It asks the user in the midst of a call, for one of each kind.
+	q := r.askWith(t, ns+"trigger-elicitation-request", `{}`)
+	if len(q.asks.Fields) != 13 || q.asks.Prompt != "Please provide inputs for the following fields:" {
+		t.Errorf("asked: %+v", q.asks)
+	}
+	res, err = q.bring(t.Context(), q.decide(t, form(`{"name":"Ada","check":true,"email":"ada@example.com","untitledMultipleSelectEnum":["Piano"]}`)))
+	if got := string(res.GetResult()); err != nil || res.GetIsError() || !strings.Contains(got, "- Name: Ada") || !strings.Contains(got, "- Favorite Integer: 42") {
+		t.Errorf("answered: %s %v", got, err)
 	}
 
 	// A cancelled call ends here at once; the server works on, and the next call is
