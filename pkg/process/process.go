@@ -69,7 +69,7 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	}
 	p := &Process{done: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.run(ctx, cmd, started)
+	go p.run(ctx, cmd, spec.NoNewPrivileges, started)
 	if err := <-started; err != nil {
 		return nil, err
 	}
@@ -83,11 +83,18 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 // its thread returns. Forked from just any goroutine, a healthy child could be killed because of such a thread. Here
 // the thread can end only after the child, or with the whole process, which is when the child shall die. Waiting blocks
 // a thread in any case, so this costs nothing.
-func (p *Process) run(ctx context.Context, cmd *exec.Cmd, started chan<- error) {
+func (p *Process) run(ctx context.Context, cmd *exec.Cmd, noNewPrivileges bool, started chan<- error) {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	if !noNewPrivileges {
+		defer runtime.UnlockOSThread()
+	}
 
 	err := closeOnExec()
+	if err == nil && noNewPrivileges {
+		// It is of the thread, cannot be taken back, and is inherited. The thread stays locked, so that the runtime ends
+		// it with this goroutine and gives it to no other.
+		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
 	if err == nil {
 		err = cmd.Start()
 	}

@@ -34,6 +34,9 @@ type Spec struct {
 	// Attr, if set, changes how the child is created: credentials, namespaces, cgroup. It is called once, before the
 	// start. What it does to Setpgid, Pgid and Pdeathsig has no effect, and Foreground is refused; Setsid is allowed.
 	Attr func(*syscall.SysProcAttr)
+	// NoNewPrivileges keeps the child, and what it starts, from getting other ids or capabilities by executing a file:
+	// no setuid bit counts for it.
+	NoNewPrivileges bool
 }
 
 // command turns the specification into a command that has not started.

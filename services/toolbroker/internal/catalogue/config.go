@@ -56,6 +56,11 @@ type Server struct {
 	// Command is, for stdio, the absolute path of the program and its arguments,
 	// which any user of the machine can read: no secrets.
 	Command []string `json:"command,omitempty"`
+	// RunAs is, for stdio, the uid and gid under which the program runs, of no other
+	// server and of nobody else: it can read then neither the broker's files, such as
+	// the database and the secrets of other servers, nor its memory. The broker has
+	// to be started as root for it. Without it the program runs as the broker.
+	RunAs uint32 `json:"run_as,omitempty"`
 	// URL is, for http, the MCP endpoint.
 	URL string `json:"url,omitempty"`
 	// Egress says, for http, which addresses may be connected to beside those of

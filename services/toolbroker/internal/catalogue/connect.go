@@ -91,7 +91,7 @@ func (c *stdio) connect(ctx context.Context) (peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := mcpstdio.Start(ctx, mcpstdio.Config{Command: c.cfg.Command, Env: env, ConnectTimeout: startTimeout})
+	s, err := mcpstdio.Start(ctx, mcpstdio.Config{Command: c.cfg.Command, Env: env, ConnectTimeout: startTimeout, RunAs: c.cfg.RunAs})
 	if err != nil {
 		return nil, err // not a nil *mcpstdio.Server in the interface
 	}

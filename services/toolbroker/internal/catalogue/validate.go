@@ -18,6 +18,9 @@ import (
 // that something was left out.
 const minResult = 1 << 10
 
+// maxUID is the largest uid that can be given; the next one means none.
+const maxUID = 1<<32 - 2
+
 var variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 // say collects what is wrong.
@@ -29,7 +32,7 @@ func (c Config) Validate() error {
 	if len(c.Servers) > maxServers {
 		errs = append(errs, fmt.Errorf("catalogue: more than %d servers", maxServers))
 	}
-	namespaces := map[string]bool{}
+	namespaces, users := map[string]bool{}, map[uint32]bool{}
 	for i, s := range c.Servers {
 		say := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("catalogue: servers[%d] (%.40q): %w", i, s.Namespace, fmt.Errorf(format, args...)))
@@ -42,6 +45,10 @@ func (c Config) Validate() error {
 			say("namespace: %q is taken by what needs no server", namespaceBuiltin)
 		}
 		namespaces[s.Namespace] = true
+		if s.RunAs != 0 && (users[s.RunAs] || s.RunAs > maxUID) {
+			say("run_as: 1 to %d, and of one server alone", uint32(maxUID))
+		}
+		users[s.RunAs] = true
 	}
 	if c.Builtin != nil {
 		c.Builtin.validate(func(format string, args ...any) {
@@ -107,8 +114,8 @@ func (s Server) validateStdio(say say) {
 }
 
 func (s Server) validateHTTP(say say) {
-	if len(s.Command) > 0 || len(s.Environment) > 0 {
-		say("command, environment: only for %q", TransportStdio)
+	if len(s.Command) > 0 || len(s.Environment) > 0 || s.RunAs != 0 {
+		say("command, environment, run_as: only for %q", TransportStdio)
 	}
 	s.Egress.validate(say)
 	if u, err := egress.ParseURL(s.URL); err != nil {

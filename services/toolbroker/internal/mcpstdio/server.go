@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -36,7 +37,13 @@ type Config struct {
 	Env []string
 	// ConnectTimeout bounds the negotiation.
 	ConnectTimeout time.Duration
+	// RunAs is the uid and gid of the server, with no further groups and no way to
+	// get other rights; 0 is those of this process. Only root can give another.
+	RunAs uint32
 }
+
+// ErrUID says that the layer uid cannot be put on.
+var ErrUID = errors.New("mcpstdio: layer uid: only root can run a server as another user: start the broker as root, or leave run_as out")
 
 // Server is a running server with which a session is negotiated. Its methods can
 // be called from any goroutine.
@@ -60,6 +67,9 @@ type Server struct {
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("mcpstdio: no command")
+	}
+	if cfg.RunAs != 0 && os.Geteuid() != 0 {
+		return nil, ErrUID
 	}
 	s := &Server{stderr: &tail{most: stderrTail}, done: make(chan struct{}), changed: make(chan struct{}, 1)}
 	if err := s.spawn(ctx, cfg); err != nil {
@@ -87,6 +97,12 @@ func (s *Server) spawn(ctx context.Context, cfg Config) error {
 		Path: cfg.Command[0], Args: cfg.Command[1:], Env: cfg.Env,
 		Dir:   "/", // never a folder of the broker's
 		Stdin: childIn, Stdout: childOut, Stderr: s.stderr,
+		NoNewPrivileges: true,
+		Attr: func(a *syscall.SysProcAttr) {
+			if cfg.RunAs != 0 {
+				a.Credential = &syscall.Credential{Uid: cfg.RunAs, Gid: cfg.RunAs} // and no groups
+			}
+		},
 	})
 	err = errors.Join(err, childIn.Close(), childOut.Close())
 	if err != nil {
