@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"runtime/debug"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
 	"cofferdam.dev/pkg/fault"
@@ -38,6 +40,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request, p Policy, h h
 	if err != nil {
 		return err
 	}
+	// The trace goes on as that of a procedure does: whoever may call is trusted to say which.
+	ctx, span := s.tel.Tracer.Start(s.tel.Propagator.Extract(ctx, propagation.HeaderCarrier(r.Header)), r.Pattern, trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
 	ctx, until, stop := withLateDeadline(withCall(ctx, c))
 	defer stop()
 	defer func() { err = late(ctx, err) }()

@@ -42,6 +42,7 @@ type Server struct {
 	connect  *connect.Server
 	validate protovalidate.Validator
 	mux      *http.ServeMux
+	tel      *telemetry.Telemetry
 	err      error
 }
 
@@ -52,6 +53,7 @@ func NewServer(cfg Config, policies map[string]Policy) *Server {
 		door:     &door{verifier: cfg.Verifier, guard: cfg.Guard, logger: cfg.Logger},
 		policies: policies,
 		mux:      http.NewServeMux(),
+		tel:      cfg.Telemetry,
 	}
 	for name, p := range policies {
 		s.err = errors.Join(s.err, s.checkPolicy(name, p))

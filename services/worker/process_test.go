@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -30,6 +29,7 @@ import (
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/eventually"
 )
 
 // built is the folder of the worker that the tests start; the first one builds it.
@@ -127,7 +127,7 @@ func start(t *testing.T) *process {
 	})
 	c := p.stand.Dial(t, "https://"+l.Addr().String(), rpctest.SandboxID(), rpctest.ServiceID("controlplane"))
 	p.WorkerServiceClient = workerv1connect.NewWorkerServiceClient(c.RPC)
-	p.eventually(t, "the worker does not become ready", func() bool {
+	eventually.True(t, "the worker becomes ready", func() bool {
 		r, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
 		return err == nil && r.GetReady()
 	})
@@ -221,7 +221,7 @@ func (p *process) run(t *testing.T) <-chan event.Data {
 		_ = stream.Close() // it has ended
 	})
 	t.Cleanup(wg.Wait)
-	p.eventually(t, "the run does not reach the facade", func() bool { return p.held.Load() == 1 })
+	eventually.True(t, "the run reaches the facade", func() bool { return p.held.Load() == 1 })
 	return end
 }
 
@@ -230,19 +230,6 @@ func (p *process) wantExit(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("the worker ended with %v", err)
-	}
-}
-
-func (*process) eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatal(what)
-		case <-time.After(10 * time.Millisecond):
-		}
 	}
 }
 
@@ -297,7 +284,7 @@ func TestCancelStopsTheRun(t *testing.T) {
 	if got := <-end; got != want {
 		t.Errorf("the run ended by %#v", got)
 	}
-	p.eventually(t, "the facade is still asked", func() bool { return p.held.Load() == 0 })
+	eventually.True(t, "the facade is asked no more", func() bool { return p.held.Load() == 0 })
 	ready, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
 	must(t, err)
 	if !ready.GetReady() || !ready.GetBound() {
@@ -320,15 +307,15 @@ func TestLostControlPlaneEndsTheRun(t *testing.T) {
 	must(t, err)
 	_, err = stream.Receive()
 	must(t, err)
-	p.eventually(t, "the run does not reach the facade", func() bool { return p.held.Load() == 1 })
+	eventually.True(t, "the run reaches the facade", func() bool { return p.held.Load() == 1 })
 	gone()
 	_ = stream.Close() // its context has ended
-	p.eventually(t, "the run goes on", func() bool {
+	eventually.True(t, "the run ends", func() bool {
 		ctx, _ := p.ctx(t, "")
 		c, err := p.CancelRun(ctx, &workerv1.CancelRunRequest{Envelope: p.stand.Envelope().Proto(), Reason: "disconnect"})
 		return err == nil && c.GetStopped()
 	})
-	p.eventually(t, "the facade is still asked", func() bool { return p.held.Load() == 0 })
+	eventually.True(t, "the facade is asked no more", func() bool { return p.held.Load() == 0 })
 	must(t, p.cmd.Process.Signal(os.Interrupt))
 	p.wantExit(t)
 }

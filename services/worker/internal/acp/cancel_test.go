@@ -9,6 +9,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/eventually"
 	"cofferdam.dev/services/worker/internal/harness"
 )
 
@@ -94,15 +95,7 @@ func TestNothingOutlivesARun(t *testing.T) {
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	}
 	// It has its SIGKILL, and dies when it is scheduled the next time.
-	late, look := time.After(10*time.Second), time.NewTicker(10*time.Millisecond)
-	defer look.Stop()
-	for !died() {
-		select {
-		case <-look.C:
-		case <-late:
-			t.Fatal("a child of the run is still there")
-		}
-	}
+	eventually.True(t, "the child of the run dies", died)
 }
 
 // What comes after the answer belongs to no turn.

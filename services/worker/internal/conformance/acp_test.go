@@ -2,7 +2,9 @@ package conformance_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"cofferdam.dev/services/worker/internal/acp"
@@ -20,17 +22,26 @@ func TestACP(t *testing.T) {
 		Name: "conformance", MadeFor: []acp.Package{{NPM: "none", Version: "1"}}, Command: command,
 		Env:        map[string]string{"MODEL_URL": "${MODEL_BASE_URL_V1}", "MODEL_KEY": "${MODEL_KEY}", "MODEL": "${MODEL}"},
 		HomeFiles:  map[string]json.RawMessage{"config.json": json.RawMessage(`{"model":"${MODEL}"}`)},
-		PromptFile: "AGENTS.md", ModelWire: harness.WireOpenAIChat, MCP: acp.MCPHTTP, State: worlds.Paths{Include: []string{"sessions"}, Exclude: []string{}},
+		PromptFile: "AGENTS.md", ModelWire: harness.WireOpenAIChat, MCP: acp.MCPHTTP, Images: true, State: worlds.Paths{Include: []string{"sessions"}, Exclude: []string{}},
 		Permission: acp.PermissionAsk, GraceMS: 1000,
 	}
 	if err := preset.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	conformance.Run(t, conformance.Setup{
-		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
-			return acp.New(acp.Config{World: behind.world(t), Preset: preset, Logger: logger})
+	dialect := conformance.Dialect{
+		Read: func(name string) string { return fmt.Sprintf(`look {"file":%q}`, name) },
+		File: func(name string) string {
+			if strings.HasSuffix(name, ".png") {
+				return "" // the model is shown it
+			}
+			return fmt.Sprintf(`look {"file":%q}`, name)
 		},
-		Phrase: func(i conformance.Intent) string { return conformance.DemoLines(i, conformance.Dialect{}) },
+	}
+	conformance.Run(t, conformance.Setup{
+		New: func(t *testing.T, workspace string, logger *slog.Logger) harness.Adapter {
+			return acp.New(acp.Config{World: behind.world(t), Preset: preset, Workspace: workspace, Logger: logger})
+		},
+		Phrase: func(i conformance.Intent) string { return conformance.DemoLines(i, dialect) },
 		Unsupported: map[string]string{
 			"memory records": "an agent program has no memory tools of the worker",
 			"subagent":       "an agent's own subagents are not told apart in ACP",

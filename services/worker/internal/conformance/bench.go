@@ -5,12 +5,14 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/capability"
@@ -18,11 +20,12 @@ import (
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/pkg/telemetry"
 	"cofferdam.dev/services/worker/internal/conformance/internal/rpc/brokers"
-	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
 	"cofferdam.dev/services/worker/internal/harness"
 	workerrpc "cofferdam.dev/services/worker/internal/rpc"
 	"cofferdam.dev/services/worker/internal/session"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 const (
@@ -47,11 +50,29 @@ type bench struct {
 	logs    *logs
 	// started says that the Stand's first run was used.
 	started bool
+	// change is what a fixture wants to be otherwise in each bind.
+	change func(*workerclient.Bind)
+	// telemetry of the fixture's workers and of their control plane, whose requests
+	// belong to trace.
+	telemetry *telemetry.Telemetry
+	trace     trace.SpanContext
+	// keys are what the fixture judges, and found what it says of them.
+	keys  []string
+	found levels
+}
+
+// only says that a capability is less than native.
+func (b *bench) only(key string, l harness.Level) {
+	b.Helper()
+	if !slices.Contains(b.keys, key) {
+		b.Fatalf("this fixture does not judge %s", key)
+	}
+	b.found[key] = l
 }
 
 func newBench(t *testing.T, s Setup, g *ground, wireOf func(*rpctest.Client) workerclient.Client) *bench {
 	t.Helper()
-	b := &bench{T: t, setup: s, wireOf: wireOf, ground: g, logs: &logs{}}
+	b := &bench{T: t, setup: s, wireOf: wireOf, ground: g, logs: &logs{}, telemetry: g.stand.Telemetry}
 	b.newBinding()
 	return b
 }
@@ -60,7 +81,7 @@ func newBench(t *testing.T, s Setup, g *ground, wireOf func(*rpctest.Client) wor
 // nobody knows anything.
 func (b *bench) newBinding() {
 	b.Helper()
-	b.stand, b.started = b.ground.stand.Another(b.T, func(*binding.Identity) {}), false
+	b.stand, b.started = b.ground.stand.Another(b.T, func(i *binding.Identity) { i.Subject = "user-" + rand.Text() }), false
 	b.brokers = b.ground.brokers.Of(b.stand.BindingID)
 }
 
@@ -80,20 +101,22 @@ type worker struct {
 func (b *bench) worker() *worker {
 	b.Helper()
 	logger := slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	adapter := b.setup.New(b.T, logger)
+	workspace := b.TempDir()
+	adapter := b.setup.New(b.T, workspace, logger)
 	w := &worker{bench: b, expect: session.Info{
 		HarnessID: adapter.Descriptor().ID, AdapterVersion: adapter.Descriptor().AdapterVersion, ImageDigest: imageDigest, BootNonce: "nonce-" + rand.Text(),
 	}}
 	w.session = session.New(session.Config{
-		Adapter: adapter, ImageDigest: imageDigest, BootNonce: w.expect.BootNonce, Logger: logger, Workspace: b.TempDir(),
+		Adapter: adapter, ImageDigest: imageDigest, BootNonce: w.expect.BootNonce, Logger: logger, Workspace: workspace,
 	})
 	cfg := b.stand.RPC()
+	cfg.Telemetry = b.telemetry
 	cfg.Guard, cfg.Validator = fence.NewGuard(w.session, time.Now), b.ground.validate
 	self := b.ground.sandbox
-	h, err := workerrpc.Handler(cfg, workerrpc.New(w.session, self, b.stand.Telemetry), rpctest.ServiceID("controlplane"), self.ID())
+	h, err := workerrpc.Handler(cfg, workerrpc.New(w.session, self, b.telemetry), rpctest.ServiceID("controlplane"), self.ID())
 	b.must(err)
 	w.url = b.ground.serve(b.T, h)
-	w.rpc, err = rpc.NewClient(b.ground.http, w.url, b.stand.Telemetry)
+	w.rpc, err = rpc.NewClient(b.ground.http, w.url, b.telemetry)
 	b.must(err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), patience)
@@ -118,7 +141,7 @@ func (w *worker) client(e fence.Envelope) (client workerclient.Client, jti strin
 // tokens of a run, for every broker.
 func (b *bench) tokens(e fence.Envelope) []session.Token {
 	var out []session.Token
-	for _, a := range []capability.Audience{capability.ToolBroker, capability.ThreadState, capability.Memory, capability.ModelProxy} {
+	for _, a := range []capability.Audience{capability.ToolBroker, capability.ThreadState, capability.Memory, capability.ModelProxy, capability.FileBroker} {
 		c := capability.Claims{
 			Audience: a, Subject: rpctest.SandboxID(), BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
 		}
@@ -126,10 +149,14 @@ func (b *bench) tokens(e fence.Envelope) []session.Token {
 		case capability.ToolBroker:
 			c.Tools = brokers.IDs()
 		case capability.Memory:
-			c.MemoryScopes = []string{string(harness.MemoryUser)}
+			c.MemoryScopes = []string{string(harness.MemoryUser), string(harness.MemoryAgent)}
 		case capability.ModelProxy:
 			c.ModelAlias = modelAlias
-		case capability.HarnessWorker, capability.ThreadState, capability.FileBroker:
+		case capability.FileBroker:
+			if c.Handles = b.brokers.Handles(); len(c.Handles) == 0 {
+				continue
+			}
+		case capability.HarnessWorker, capability.ThreadState:
 		}
 		out = append(out, session.Token{Audience: string(a), Token: b.stand.Minter.Mint(c)})
 	}
@@ -139,17 +166,21 @@ func (b *bench) tokens(e fence.Envelope) []session.Token {
 // bindRequest is the right one for the run of an envelope.
 func (w *worker) bindRequest(e fence.Envelope, pending *session.Interrupt) workerclient.Bind {
 	b := w.bench
-	return workerclient.Bind{
+	req := workerclient.Bind{
 		Envelope: e, ConversationID: conversation, Expected: w.expect, Brokers: b.ground.brokers.Endpoint(), Tokens: b.tokens(e), Pending: pending,
 		Grace: 5 * time.Second,
 		Construction: harness.Construction{
 			AgentID: "agent-1", AgentName: "Agent", Options: b.setup.Options, Prompt: "You are tested.",
-			Model:      harness.ModelConfig{Alias: modelAlias, Wire: b.setup.Wire},
+			Model:      harness.ModelConfig{Alias: modelAlias, Wire: b.setup.Wire, Images: true, Documents: true},
 			Tools:      brokers.Tools(),
-			Interrupts: harness.InterruptPolicy{FormInput: true, ToolApproval: true}, MemoryScopes: []harness.MemoryScope{harness.MemoryUser},
+			Interrupts: harness.InterruptPolicy{FormInput: true, ToolApproval: true}, MemoryScopes: []harness.MemoryScope{harness.MemoryUser, harness.MemoryAgent},
 			Limits: harness.Limits{ModelCalls: 16, ToolCalls: 16, StateBytes: 512 << 10},
 		},
 	}
+	if b.change != nil {
+		b.change(&req)
+	}
+	return req
 }
 
 // bind binds the worker to the run of an envelope, once.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,9 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/worker/internal/conformance/internal/rpc/brokers"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/middleware"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 // The tools of the suite, for setups.
@@ -23,10 +27,13 @@ const (
 // calls are fixtures of tool calls.
 func calls() []fixture {
 	return []fixture{
-		{name: "tool call", keys: []string{"tool.mcp"}, run: (*bench).toolCall},
+		{
+			name: "tool call", run: (*bench).toolCall,
+			keys: []string{"tool.mcp", "tool.caller_credentials", "observability.metrics", "observability.tracing", "observability.trace_propagation"},
+		},
 		{name: "parallel calls", run: (*bench).parallel},
 		{name: "failing tool", run: (*bench).failing},
-		{name: "denied tool", run: (*bench).deniedTool},
+		{name: "denied tool", keys: []string{"middleware.portable"}, run: (*bench).deniedTool},
 		{name: "unavailable tool", keys: []string{"tool.partial_availability"}, run: (*bench).unavailable},
 		{name: "lost answer of a tool", run: (*bench).lostAnswer},
 		{name: "subagent", keys: []string{"subagents"}, optional: true, run: (*bench).subagent},
@@ -54,6 +61,7 @@ func (b *bench) wantActed(want ...string) {
 }
 
 func (b *bench) toolCall() {
+	watched := b.watch()
 	got := b.worker().turn(Intent{Calls: []Call{{echo, `{"text":"hi"}`}}, Then: "That was it."})
 	b.wantFinished(got)
 	b.wantActed(echo + ` {"text":"hi"}`)
@@ -65,6 +73,29 @@ func (b *bench) toolCall() {
 	if !strings.HasPrefix(b.brokers.Acted()[0], started[0].ToolCallID+" ") {
 		b.Errorf("the event names the call %s, the broker %s", started[0].ToolCallID, b.brokers.Acted()[0])
 	}
+	b.wantCredential(got)
+	watched.judge()
+}
+
+// wantCredential checks that a tool was called with its caller's own credential,
+// and that nothing within the sandbox has seen that.
+func (b *bench) wantCredential(got events) {
+	b.Helper()
+	credential := brokers.CredentialOf(b.stand.Record(b.T).Identity.Subject)
+	if all := b.brokers.Credentials(); len(all) != 1 || all[0] != credential {
+		b.Errorf("the tool was called with %q, and the caller has %q", all, credential)
+	}
+	for _, e := range got {
+		text, err := event.Encode(e)
+		b.must(err)
+		if strings.Contains(string(text), credential) {
+			b.Errorf("the credential is in %s", text)
+		}
+	}
+	if b.logs.has(credential) || b.brokers.Asked(credential) >= 0 {
+		b.Error("the credential is in the log, or the model was told of it")
+	}
+	b.only("tool.caller_credentials", harness.Emulated) // the broker added it
 }
 
 func (b *bench) parallel() {
@@ -95,17 +126,36 @@ func (b *bench) failing() {
 	}
 }
 
-func (b *bench) deniedTool()  { b.refused(denied, fault.ToolDenied) }
-func (b *bench) unavailable() { b.refused(down, fault.ToolUnavailable) }
+// deniedTool is refused by the broker, and another one by the middleware of the
+// binding, which the broker is not asked about.
+func (b *bench) deniedTool() {
+	b.change = func(r *workerclient.Bind) {
+		r.Middleware = []middleware.Step{{Name: "tool_deny", Options: json.RawMessage(`{"tool_ids":["` + failTool + `"]}`)}}
+	}
+	b.refused(fault.ToolDenied, denied, failTool)
+	b.only("middleware.portable", harness.Emulated) // the worker put it around the harness
+}
 
-func (b *bench) refused(tool string, code fault.Code) {
+func (b *bench) unavailable() { b.refused(fault.ToolUnavailable, down) }
+
+func (b *bench) refused(code fault.Code, tools ...string) {
 	b.Helper()
-	got := b.worker().turn(Intent{Calls: []Call{{tool, `{}`}, {echo, `{"text":"hi"}`}}, Then: "I went on."})
+	i := Intent{Calls: []Call{{echo, `{"text":"hi"}`}}, Then: "I went on."}
+	for _, tool := range tools {
+		i.Calls = append(i.Calls, Call{tool, `{}`})
+	}
+	got := b.worker().turn(i)
 	b.wantFinished(got)
 	b.wantText(got, "I went on.")
 	b.wantActed(echo + ` {"text":"hi"}`)
-	if errs := of[event.ToolError](got); len(errs) != 1 || errs[0].Code != string(code) || errs[0].Message != code.Message() {
-		b.Errorf("the call ended as %+v", errs)
+	errs := of[event.ToolError](got)
+	if len(errs) != len(tools) {
+		b.Errorf("the calls ended as %+v", errs)
+	}
+	for _, err := range errs {
+		if err.Code != string(code) || err.Message != code.Message() {
+			b.Errorf("a call ended as %+v", err)
+		}
 	}
 }
 
@@ -136,5 +186,9 @@ func (b *bench) subagent() {
 		if s, ok := e.Data.(event.ToolStarted); ok && s.ToolName == echo && len(e.Namespace) != 1 {
 			b.Errorf("the call of the subagent stands in %v", e.Namespace)
 		}
+	}
+	// Its own loop asks the model, between what the root asks before and after it.
+	if b.brokers.ModelCalls() < 3 {
+		b.only("subagents", harness.Emulated)
 	}
 }

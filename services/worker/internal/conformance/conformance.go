@@ -12,15 +12,16 @@ import (
 	"testing"
 
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 // Setup says how to make an adapter, and how to talk to it.
 type Setup struct {
-	// New makes the adapter of one worker, in a world of its own. It logs to logger
-	// and nowhere else.
-	New func(t *testing.T, logger *slog.Logger) harness.Adapter
+	// New makes the adapter of one worker, in a world of its own. workspace is the
+	// worker's own folder, which has the files of the binding. It logs to logger and
+	// nowhere else.
+	New func(t *testing.T, workspace string, logger *slog.Logger) harness.Adapter
 	// Options of the agent.
 	Options json.RawMessage
 	// Wire of the agent's model; Chat Completions where it is empty.
@@ -33,7 +34,7 @@ type Setup struct {
 	// Phrase turns what is meant into a message that makes the harness do it.
 	Phrase func(Intent) string
 	// Unsupported has the optional fixtures that the adapter does not do, by name,
-	// each with a reason. It must not claim what they show.
+	// each with a reason. What they judge it must say to be unsupported.
 	Unsupported map[string]string
 }
 
@@ -71,7 +72,7 @@ func Run(t *testing.T, s Setup) {
 			t.Fatalf("Unsupported names %q, which is no optional fixture, or gives no reason", name)
 		}
 	}
-	passed, g := &tally{of: map[string]int{}}, newGround(t)
+	passed, g := &tally{of: map[string][]levels{}}, newGround(t)
 	t.Run("on", func(t *testing.T) { // ends once all that runs side by side has ended
 		for _, way := range s.Over {
 			for _, f := range all {
@@ -80,8 +81,11 @@ func Run(t *testing.T, s Setup) {
 				}
 				t.Run(way+"/"+f.name, func(t *testing.T) {
 					t.Parallel()
-					t.Cleanup(func() { passed.add(t, f.name) }) // the last one, after the workers' end
-					f.run(newBench(t, s, g, wireOf(way)))
+					found := levels{}
+					t.Cleanup(func() { passed.add(t, f.name, found) }) // the last one, after the workers' end
+					b := newBench(t, s, g, wireOf(way))
+					b.keys, b.found = f.keys, found
+					f.run(b)
 				})
 			}
 		}
@@ -89,25 +93,26 @@ func Run(t *testing.T, s Setup) {
 	t.Run("capabilities", func(t *testing.T) { compare(t, s, all, passed.of) })
 }
 
-// tally counts over how many ways a fixture has passed.
+// tally has what a fixture has seen over each way over which it has passed.
 type tally struct {
 	mu sync.Mutex
-	of map[string]int
+	of map[string][]levels
 }
 
-func (p *tally) add(t *testing.T, fixture string) {
+func (p *tally) add(t *testing.T, fixture string, found levels) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !t.Failed() && !t.Skipped() {
-		p.of[fixture]++
+		p.of[fixture] = append(p.of[fixture], found)
 	}
 }
 
 // fixture is one thing that is tried.
 type fixture struct {
 	name string
-	// keys of the capabilities that it shows.
+	// keys of the capabilities that it judges: where it passes they are native, or
+	// what it says with only.
 	keys []string
 	// optional fixtures may be declared unsupported.
 	optional bool
@@ -115,5 +120,5 @@ type fixture struct {
 }
 
 func fixtures() []fixture {
-	return slices.Concat(turns(), calls(), interrupts(), ends(), failures(), leases())
+	return slices.Concat(turns(), files(), calls(), interrupts(), ends(), failures(), leases())
 }

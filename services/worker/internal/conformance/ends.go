@@ -6,7 +6,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 // ends are fixtures of runs that are ended from outside.

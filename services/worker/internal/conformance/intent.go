@@ -1,11 +1,13 @@
 package conformance
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"cofferdam.dev/services/worker/internal/conformance/internal/rpc/brokers"
+	"cofferdam.dev/services/worker/internal/harness"
 )
 
 // Intent is what a fixture wants the harness to do in one turn, in the order of
@@ -25,8 +27,12 @@ type Intent struct {
 	Calls []Call
 	// Delegate lets a subagent make a call.
 	Delegate *Call
-	// Put and Get a record of the user's memory.
-	Put, Get *Record
+	// Put and Get records of memory.
+	Put, Get []Record
+	// Read a file of the workspace, with a tool of the harness's own.
+	Read string
+	// Files says what the harness got of the files that came with the turn.
+	Files []string
 	// Form asks a person for one field, a required text named region.
 	Form bool
 	// Then is said after all that, and after what came of it.
@@ -40,10 +46,18 @@ type Call struct{ Tool, Args string }
 
 // Record of memory.
 type Record struct {
-	Key, Text string
+	// Scope is that of the user where it is empty, and Kind semantic.
+	Scope           harness.MemoryScope
+	Key, Kind, Text string
 	// Revision that stands before a put.
 	Revision uint64
 }
+
+// In is the scope.
+func (r Record) In() harness.MemoryScope { return cmp.Or(r.Scope, harness.MemoryUser) }
+
+// Of is the kind.
+func (r Record) Of() string { return cmp.Or(r.Kind, "semantic") }
 
 // NeedsApproval reports whether a call of the tool needs one.
 func NeedsApproval(tool string) bool { return tool == brokers.Write }
@@ -78,11 +92,19 @@ func DemoLines(i Intent, d Dialect) string {
 	for _, c := range i.Calls {
 		line("call %s %s", c.Tool, c.Args)
 	}
-	if i.Put != nil {
-		line("call %s", d.Put(*i.Put))
+	for _, r := range i.Put {
+		line("call %s", d.Put(r))
 	}
-	if i.Get != nil {
-		line("call %s", d.Get(*i.Get))
+	for _, r := range i.Get {
+		line("call %s", d.Get(r))
+	}
+	if i.Read != "" {
+		line("call %s", d.Read(i.Read))
+	}
+	for _, name := range i.Files {
+		if call := d.File(name); call != "" {
+			line("call %s", call)
+		}
 	}
 	if i.Delegate != nil {
 		line("call %s", d.Delegate(*i.Delegate))
@@ -100,8 +122,11 @@ func DemoLines(i Intent, d Dialect) string {
 // tool's name and its arguments.
 type Dialect struct {
 	Put, Get func(Record) string
-	Delegate func(Call) string
-	Form     string
+	// Read and File read a file of the workspace, and one that came with the turn;
+	// "" is for what the model is shown itself.
+	Read, File func(name string) string
+	Delegate   func(Call) string
+	Form       string
 }
 
 // Script is the intent as a script of the scripted adapter.
@@ -135,11 +160,17 @@ func Script(i Intent) string {
 		add("fail", "code", "model_failed")
 	}
 	scriptCalls(i.Calls, add)
-	if r := i.Put; r != nil {
-		add("memory_put", "scope", "user", "key", r.Key, "text", r.Text, "revision", r.Revision)
+	for _, r := range i.Put {
+		add("memory_put", "scope", r.In(), "key", r.Key, "kind", r.Of(), "text", r.Text, "revision", r.Revision)
 	}
-	if r := i.Get; r != nil {
-		add("memory_get", "scope", "user", "key", r.Key)
+	for _, r := range i.Get {
+		add("memory_get", "scope", r.In(), "key", r.Key)
+	}
+	if i.Read != "" {
+		add("read", "path", i.Read)
+	}
+	if len(i.Files) > 0 {
+		add("files")
 	}
 	if c := i.Delegate; c != nil {
 		add("subagent", "name", "helper", "steps", []any{map[string]any{"do": "call", "tool": c.Tool, "args": json.RawMessage(c.Args)}})

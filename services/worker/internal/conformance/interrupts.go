@@ -6,8 +6,8 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 // interrupts are fixtures of questions to a person.

@@ -6,7 +6,8 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
+	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 // leases are fixtures of what a worker is bound to.
@@ -14,7 +15,7 @@ func leases() []fixture {
 	return []fixture{
 		{name: "bind twice", run: (*bench).bindTwice},
 		{name: "bind of another worker", run: (*bench).workerMismatch},
-		{name: "unknown option", run: (*bench).unknownOption},
+		{name: "unknown option", keys: []string{"subagents.mixed_harness"}, run: (*bench).unknownOption},
 		{name: "replaced in mid-run", keys: []string{"runtime.lease_fencing"}, run: (*bench).replaced},
 	}
 }
@@ -70,6 +71,11 @@ func (b *bench) unknownOption() {
 	req := w.bindRequest(e, nil)
 	req.Construction.Options = []byte(`{"no_such_option":true}`)
 	b.wantCode(c.Bind(ctx, req), fault.HarnessOptionsInvalid)
+	// An agent can have subagents of another harness only where its options can say
+	// so. Whoever takes this has to be tried with one.
+	req.Construction.Options = []byte(`{"subagents":[{"name":"other","description":"Another.","prompt":"You are another.","tools":[],"harness":"scripted"}]}`)
+	b.wantCode(c.Bind(ctx, req), fault.HarnessOptionsInvalid)
+	b.only("subagents.mixed_harness", harness.Unsupported)
 	b.wantFinished(w.startRun(e, b.setup.Phrase(Intent{Say: "Done."})).end())
 }
 

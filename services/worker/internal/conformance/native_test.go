@@ -16,9 +16,13 @@ func TestNative(t *testing.T) {
 	const options = `{"model_retries":0,"subagents":[{"name":"helper","description":"Helps.","prompt":"You help.","tools":["test.echo"]}]}`
 	dialect := conformance.Dialect{
 		Put: func(r conformance.Record) string {
-			return fmt.Sprintf(`memory_put {"scope":"user","key":%q,"content":%q,"revision":%d}`, r.Key, r.Text, r.Revision)
+			return fmt.Sprintf(`memory_put {"scope":%q,"key":%q,"kind":%q,"content":%q,"revision":%d}`, r.In(), r.Key, r.Of(), r.Text, r.Revision)
 		},
-		Get: func(r conformance.Record) string { return fmt.Sprintf(`memory_get {"scope":"user","key":%q}`, r.Key) },
+		Get: func(r conformance.Record) string {
+			return fmt.Sprintf(`memory_get {"scope":%q,"key":%q}`, r.In(), r.Key)
+		},
+		Read: func(name string) string { return fmt.Sprintf(`read_file {"path":%q}`, name) },
+		File: func(string) string { return "" }, // the model is shown it
 		Delegate: func(c conformance.Call) string {
 			return fmt.Sprintf(`subagent_helper {"task":%q}`, ">>call "+c.Tool+" "+c.Args)
 		},
@@ -29,8 +33,8 @@ func TestNative(t *testing.T) {
 	} {
 		t.Run(string(wire), func(t *testing.T) {
 			conformance.Run(t, conformance.Setup{
-				New: func(t *testing.T, _ *slog.Logger) harness.Adapter {
-					return native.New(native.Config{Workspace: t.TempDir()})
+				New: func(_ *testing.T, workspace string, _ *slog.Logger) harness.Adapter {
+					return native.New(native.Config{Workspace: workspace})
 				},
 				Options: json.RawMessage(options), Wire: wire, Over: over,
 				Phrase: func(i conformance.Intent) string { return conformance.DemoLines(i, dialect) },

@@ -11,13 +11,15 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
-	"cofferdam.dev/services/worker/internal/conformance/internal/workerclient"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/session"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 // owner drives the runs of the Stand.
@@ -57,11 +59,11 @@ func (w *worker) startMessage(message string) *run {
 	return w.startRun(w.bench.nextRun(), message)
 }
 
-func (w *worker) startRun(e fence.Envelope, message string) *run {
+func (w *worker) startRun(e fence.Envelope, message string, files ...harness.File) *run {
 	w.bench.Helper()
 	w.bind(e, nil)
 	r := w.newRun(e, nil)
-	req := workerclient.Start{Envelope: e, ConversationID: conversation, Message: message, Tokens: r.tokens}
+	req := workerclient.Start{Envelope: e, ConversationID: conversation, Message: message, Files: files, Tokens: r.tokens}
 	r.begin(func(ctx context.Context, c workerclient.Client) error { return c.Start(ctx, req, r.take) })
 	return r
 }
@@ -78,7 +80,7 @@ func (r *run) begin(send func(context.Context, workerclient.Client) error) {
 	r.bench.Helper()
 	c, _ := r.worker.client(r.envelope)
 	var ctx context.Context
-	ctx, r.leave = context.WithCancel(r.bench.Context())
+	ctx, r.leave = context.WithCancel(trace.ContextWithSpanContext(r.bench.Context(), r.bench.trace))
 	r.bench.Cleanup(func() {
 		r.leave()
 		<-r.done

@@ -27,9 +27,10 @@ func TestMain(m *testing.M) {
 func TestScripted(t *testing.T) {
 	t.Parallel()
 	conformance.Run(t, conformance.Setup{
-		New:    func(*testing.T, *slog.Logger) harness.Adapter { return scripted.New() },
+		New:    func(*testing.T, string, *slog.Logger) harness.Adapter { return scripted.New() },
 		Phrase: conformance.Script,
 		Unsupported: map[string]string{
+			"skill":            "it has no tools of its own, and a script follows no skill",
 			"model error":      "it asks no model",
 			"truncated stream": "it asks no model",
 		},

@@ -21,8 +21,8 @@ func TestStdio(t *testing.T) {
 	t.Parallel()
 	command, behind := build(t, "lineprogram"), &runners{t: t}
 	conformance.Run(t, conformance.Setup{
-		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
-			return hosted(t, logger, behind.world(t), nil, func(p *stdio.Preset) { p.Command = command })
+		New: func(t *testing.T, workspace string, logger *slog.Logger) harness.Adapter {
+			return hosted(t, workspace, logger, behind.world(t), nil, func(p *stdio.Preset) { p.Command = command })
 		},
 		Phrase: conformance.Script,
 		Unsupported: map[string]string{
@@ -49,13 +49,13 @@ func TestStdioPythonExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsupported := map[string]string{}
-	for _, name := range []string{"reasoning", "usage", "memory records", "subagent", "form", "dismissed form"} {
+	for _, name := range []string{"reasoning", "usage", "memory records", "files", "skill", "subagent", "form", "dismissed form"} {
 		unsupported[name] = "the example leaves it out to stay short"
 	}
 	behind := &runners{t: t}
 	conformance.Run(t, conformance.Setup{
-		New: func(t *testing.T, logger *slog.Logger) harness.Adapter {
-			return hosted(t, logger, behind.world(t), text, func(p *stdio.Preset) { p.Args[len(p.Args)-1] = script })
+		New: func(t *testing.T, workspace string, logger *slog.Logger) harness.Adapter {
+			return hosted(t, workspace, logger, behind.world(t), text, func(p *stdio.Preset) { p.Args[len(p.Args)-1] = script })
 		},
 		Phrase:      func(i conformance.Intent) string { return conformance.DemoLines(i, conformance.Dialect{}) },
 		Unsupported: unsupported, Over: []string{conformance.HTTP},
@@ -64,7 +64,7 @@ func TestStdioPythonExample(t *testing.T) {
 
 // hosted is the adapter in a world, with the endpoint that programs have in a
 // worker.
-func hosted(t *testing.T, logger *slog.Logger, world worlds.World, preset []byte, change func(*stdio.Preset)) harness.Adapter {
+func hosted(t *testing.T, workspace string, logger *slog.Logger, world worlds.World, preset []byte, change func(*stdio.Preset)) harness.Adapter {
 	t.Helper()
 	if preset == nil {
 		preset = []byte(`{"command":"x"}`)
@@ -79,7 +79,7 @@ func hosted(t *testing.T, logger *slog.Logger, world worlds.World, preset []byte
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	a, err := stdio.New(stdio.Config{World: world, Preset: p, Endpoint: endpoint{server}, Logger: logger})
+	a, err := stdio.New(stdio.Config{World: world, Preset: p, Workspace: workspace, Endpoint: endpoint{server}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/harness"
 )
 
 // turns are fixtures of plain conversation.
@@ -20,7 +22,10 @@ func turns() []fixture {
 		{name: "goes on after an error", keys: []string{"runtime.restart"}, run: (*bench).goesOn},
 		{name: "reasoning", keys: []string{"stream.reasoning"}, optional: true, run: (*bench).reasoning},
 		{name: "usage", keys: []string{"stream.usage"}, optional: true, run: (*bench).usage},
-		{name: "memory records", keys: []string{"memory.semantic", "memory.user_scope"}, optional: true, run: (*bench).memoryRecords},
+		{
+			name: "memory records", optional: true, run: (*bench).memoryRecords,
+			keys: []string{"memory.semantic", "memory.episodic_reference", "memory.procedural", "memory.user_scope", "memory.shared_policy"},
+		},
 		{name: "nothing said is logged", keys: []string{"observability.redaction"}, run: (*bench).nothingLogged},
 	}
 }
@@ -40,6 +45,7 @@ func (b *bench) text() {
 	if b.brokers.ModelCalls() != 0 {
 		b.Error("ready called the model")
 	}
+	b.only("invoke.non_streaming", harness.Emulated) // a worker has no other answer than a stream
 	got := w.turn(Intent{Say: "Hello there, this is a text of some words."})
 	b.wantFinished(got)
 	b.wantText(got, "Hello there, this is a text of some words.")
@@ -138,6 +144,11 @@ func (b *bench) reasoning() {
 }
 
 func (b *bench) usage() {
+	defer func() {
+		if b.brokers.ModelCalls() == 0 { // nobody has counted
+			b.only("stream.usage", harness.Emulated)
+		}
+	}()
 	got := b.worker().turn(Intent{Usage: [2]uint64{11, 7}, Say: "Done."})
 	b.wantFinished(got)
 	all := of[event.UsageUpdated](got)
@@ -150,12 +161,27 @@ func (b *bench) usage() {
 	}
 }
 
+// memoryRecords keeps what outlives the conversation, of each kind, for the user.
+// What the users of an agent share can be read, and written by no harness.
 func (b *bench) memoryRecords() {
-	w := b.worker()
-	b.wantFinished(w.turn(Intent{Put: &Record{Key: "colour", Text: "ultramarine"}, Then: "Kept."}))
-	got := b.worker().turn(Intent{Get: &Record{Key: "colour"}, Then: "Read."})
+	b.brokers.Remember(harness.MemoryAgent, "house", "no smoking")
+	records := []Record{
+		{Key: "colour", Text: "ultramarine"}, {Key: "tea", Kind: "procedural", Text: "milk comes first"}, {Key: "monday", Kind: "episodic_reference", Text: "run_of_monday"},
+	}
+	shared := Record{Scope: harness.MemoryAgent, Key: "house", Text: "smoking", Revision: 1}
+	got := b.worker().turn(Intent{Put: append(slices.Clone(records), shared), Then: "Kept."})
 	b.wantFinished(got)
-	b.wantText(got, "ultramarine")
+	b.wantText(got, string(fault.MemoryScopeDenied), "Kept.")
+	for _, r := range append(records, Record{Scope: harness.MemoryAgent, Key: "house", Text: "no smoking"}) {
+		text, kind := b.brokers.Remembered(r.In(), r.Key)
+		if text != r.Text || kind != "KIND_"+strings.ToUpper(r.Of()) {
+			b.Errorf("of %s %q is remembered, %s", r.Key, text, kind)
+		}
+	}
+	got = b.worker().turn(Intent{Get: append(slices.Clone(records), shared), Then: "Read."})
+	b.wantFinished(got)
+	b.wantText(got, "ultramarine", "milk comes first", "procedural", "run_of_monday", "episodic_reference", "no smoking", "Read.")
+	b.only("memory.shared_policy", harness.Emulated) // it is the memory service that refused
 }
 
 // nothingLogged: what people say and tools answer stands in no log.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect/v2"
+	"go.opentelemetry.io/otel/propagation"
 
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
@@ -34,6 +35,7 @@ type Connector struct {
 	endpoints Endpoints
 	pause     time.Duration // before a request is repeated for the first time
 	model     *http.Client
+	trace     propagation.TextMapPropagator
 	clients   []*http.Client
 	tools     toolbrokerv1connect.ToolBrokerServiceClient
 	thread    threadstatev1connect.ThreadStateServiceClient
@@ -43,7 +45,7 @@ type Connector struct {
 
 // New makes a Connector. It makes no connection.
 func New(e Endpoints, src identity.Source, tel *telemetry.Telemetry) (*Connector, error) {
-	c := &Connector{endpoints: e, pause: firstPause, model: e.ModelProxy.HTTPClient(src)}
+	c := &Connector{endpoints: e, pause: firstPause, model: e.ModelProxy.HTTPClient(src), trace: tel.Propagator}
 	c.clients = append(c.clients, c.model)
 	conns := make([]*connect.Client, 0, 4)
 	for _, ep := range []rpc.Endpoint{e.ToolBroker, e.ThreadState, e.FileBroker, e.Memory} {
@@ -76,7 +78,7 @@ func (c *Connector) Connect(env fence.Envelope, tokens []session.Token, point se
 	return harness.Facades{
 		Model: harness.Model{
 			HTTP: &http.Client{
-				Transport:     modelTransport{next: c.model.Transport, token: by[capability.ModelProxy], envelope: header},
+				Transport:     modelTransport{next: c.model.Transport, token: by[capability.ModelProxy], envelope: header, trace: c.trace},
 				CheckRedirect: c.model.CheckRedirect,
 			},
 			BaseURL: c.endpoints.ModelProxy.BaseURL() + "/v1/",

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 
+	"go.opentelemetry.io/otel/propagation"
+
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/rpc"
@@ -23,10 +25,13 @@ func modelHeaders() []string {
 type modelTransport struct {
 	next            http.RoundTripper
 	token, envelope string
+	// trace says to modelproxy which trace the request belongs to.
+	trace propagation.TextMapPropagator
 }
 
-// RoundTrip sends what the model's wire needs, its query included, and the run's
-// authority. What else a client library says about itself and its machine stays
+// RoundTrip sends what the model's wire needs, its query included, the run's
+// authority, and the trace of the request's context, which modelproxy keeps to
+// itself. What else a client library says about itself and its machine stays
 // here. An answer that leads elsewhere is model_failed: the authority is for
 // modelproxy alone.
 func (t modelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -67,5 +72,6 @@ func (t modelTransport) request(r *http.Request) (*http.Request, error) {
 	}
 	out.Header.Set("Authorization", "Bearer "+t.token)
 	out.Header.Set(rpc.EnvelopeHeader, t.envelope)
+	t.trace.Inject(r.Context(), propagation.HeaderCarrier(out.Header))
 	return out, nil
 }

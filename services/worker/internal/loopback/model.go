@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/worker/internal/harness"
 )
@@ -112,7 +114,9 @@ func (c *carrier) request(r *http.Request, body []byte) (*http.Request, error) {
 	if r.Method == http.MethodPost {
 		content = bytes.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(r.Context(), r.Method, target, content)
+	// The trace is that of the run: what the program says of one stays here.
+	ctx := trace.ContextWithSpanContext(r.Context(), trace.SpanContextFromContext(c.run.ctx)) //nolint:contextcheck // it is the run that has one
+	req, err := http.NewRequestWithContext(ctx, r.Method, target, content)
 	if err != nil {
 		return nil, err
 	}

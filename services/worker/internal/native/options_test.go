@@ -2,11 +2,6 @@ package native
 
 import (
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -127,43 +122,6 @@ func TestNamesCollide(t *testing.T) {
 		if !fault.Is(err, fault.InvalidRequest) {
 			t.Errorf("schema %q: %v", schema, err)
 		}
-	}
-}
-
-// Every key of the contract has a level, and each that is claimed names a test
-// that there is.
-func TestCapabilities(t *testing.T) {
-	var tests []string
-	entries, err := os.ReadDir(".")
-	must(t, err)
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), e.Name(), nil, parser.SkipObjectResolution)
-		must(t, err)
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
-				tests = append(tests, fn.Name.Name)
-			}
-		}
-	}
-	have := New(Config{}).Descriptor().Capabilities
-	for _, key := range harness.CapabilityKeys() {
-		c, ok := have[key]
-		switch {
-		case !ok:
-			t.Errorf("%s has no level", key)
-		case c.Level == harness.Native || c.Level == harness.Emulated:
-			if name, _ := strings.CutPrefix(c.EvidenceID, "native."); !slices.Contains(tests, name) {
-				t.Errorf("%s: there is no test %q", key, c.EvidenceID)
-			}
-		case c.Reason == "" || c.EvidenceID != "":
-			t.Errorf("%s: %+v", key, c)
-		}
-	}
-	if len(have) != len(harness.CapabilityKeys()) {
-		t.Errorf("%d levels", len(have))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/session"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 const plainStart = `{
@@ -64,7 +65,7 @@ func TestDecode(t *testing.T) {
 		t.Errorf("client_context: %s", in.GetClientContext())
 	}
 	var again workerv1.StartRunRequest
-	text, err := toJSON(&got) // with the context as base64
+	text, err := workerclient.ToJSON(&got) // with the context as base64
 	must(t, err)
 	must(t, decode(text, maxBindBytes, &again))
 	if !proto.Equal(&got, &again) {
@@ -115,25 +116,25 @@ func TestDecodeRefuses(t *testing.T) {
 // Every route answers bad bodies with a code, and stays up.
 func TestBadBodies(t *testing.T) {
 	c := bound(t, rpctest.NewStand(t)).dial(t, newHTTPWire)
-	h := httpWire{c.client}
+	h := workerclient.Routes{Client: c.client}
 	for _, path := range []string{"bind", "runs:start", "runs:resume", "runs:cancel", "shutdown"} {
 		for _, body := range []string{``, `{`, `{"extra":1}`, `{"envelope":{"protocol_version":2}}`, `{"envelope":1}`} {
-			res, err := h.send(t.Context(), http.MethodPost, path, []byte(body)) //nolint:bodyclose // there is none
+			res, err := h.Send(t.Context(), http.MethodPost, path, []byte(body)) //nolint:bodyclose // there is none
 			if code := fault.CodeOf(err); res != nil || code != fault.InvalidRequest && code != fault.ProtocolUnsupported {
 				t.Errorf("%s %s: %v", path, body, err)
 			}
 		}
 		if path != "bind" {
-			_, err := h.send(t.Context(), http.MethodPost, path, bytes.Repeat([]byte(" "), 2<<20)) //nolint:bodyclose // there is none
+			_, err := h.Send(t.Context(), http.MethodPost, path, bytes.Repeat([]byte(" "), 2<<20)) //nolint:bodyclose // there is none
 			wantCode(t, err, fault.RequestTooLarge)
 		}
 	}
-	_, err := h.send(t.Context(), http.MethodGet, "interrupt", nil) //nolint:bodyclose // there is none
+	_, err := h.Send(t.Context(), http.MethodGet, "interrupt", nil) //nolint:bodyclose // there is none
 	wantCode(t, err, fault.InvalidRequest)
-	_, err = h.send(t.Context(), http.MethodGet, "interrupt", nil, "Cofferdam-Envelope", "%%%") //nolint:bodyclose // there is none
+	_, err = h.Send(t.Context(), http.MethodGet, "interrupt", nil, "Cofferdam-Envelope", "%%%") //nolint:bodyclose // there is none
 	wantCode(t, err, fault.InvalidRequest)
 	for _, path := range []string{"", "runs", "../internal/v1/ready2", "runs:START"} {
-		if res, err := h.send(t.Context(), http.MethodPost, path, nil); err == nil { //nolint:bodyclose // an error has none
+		if res, err := h.Send(t.Context(), http.MethodPost, path, nil); err == nil { //nolint:bodyclose // an error has none
 			t.Errorf("%s was answered with %d", path, res.StatusCode)
 		}
 	}
@@ -146,7 +147,7 @@ func TestBadBodies(t *testing.T) {
 // FuzzDecodeBind, FuzzDecodeStart and FuzzDecodeResume: no body panics, and what
 // is taken is the same when it is sent again.
 func FuzzDecodeBind(f *testing.F) {
-	text, err := toJSON(bindRequest(rpctestEnvelope()))
+	text, err := workerclient.ToJSON(bindRequest(rpctestEnvelope()))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func fuzzDecode(t *testing.T, body []byte, m, again proto.Message) {
 		}
 		return
 	}
-	text, err := toJSON(m)
+	text, err := workerclient.ToJSON(m)
 	must(t, err)
 	must(t, decode(text, maxBindBytes, again))
 	if !proto.Equal(m, again) {

@@ -12,6 +12,7 @@ import (
 	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/eventually"
 )
 
 // TestDoor is the table of every operation, on the RPC and on the protocol's own
@@ -131,7 +132,7 @@ func running(t *testing.T, s *rpctest.Stand) *worker {
 	must(t, err)
 	_, err = w.Start(t.Context(), s.Envelope(), turn, nil)
 	must(t, err)
-	eventually(t, "the run does not begin", func() bool { return w.adapter.streams.Load() == 1 })
+	eventually.True(t, "the run begins", func() bool { return w.adapter.streams.Load() == 1 })
 	return w
 }
 
@@ -144,7 +145,7 @@ func interrupted(t *testing.T, s *rpctest.Stand) *worker {
 	must(t, err)
 	_, err = w.Start(t.Context(), s.Envelope(), turn, nil)
 	must(t, err)
-	eventually(t, "nothing is pending", func() bool { _, pending := w.Interrupt(); return pending })
+	eventually.True(t, "an interrupt is pending", func() bool { _, pending := w.Interrupt(); return pending })
 	return w
 }
 

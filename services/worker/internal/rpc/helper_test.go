@@ -312,7 +312,7 @@ func (c *calls) read(t *testing.T, req *workerv1.StartRunRequest) []received {
 	var out []received
 	m := event.NewMachine(req.GetEnvelope().GetRunId(), conversation, event.Bounds{})
 	must(t, c.start(c.ctx(t), req, func(r received) {
-		must(t, m.Accept(r.event))
+		must(t, m.Accept(r.Event))
 		out = append(out, r)
 	}))
 	if _, ok := m.Terminal(); !ok {
@@ -332,19 +332,5 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatal(what)
-		case <-time.After(5 * time.Millisecond):
-		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/eventually"
 	"cofferdam.dev/services/worker/internal/harness"
 )
 
@@ -30,7 +31,7 @@ func (c *calls) resumes(t *testing.T, req *workerv1.ResumeRunRequest, carried ..
 	var out []received
 	m := event.NewMachine(req.GetEnvelope().GetRunId(), conversation, event.Bounds{}, carried...)
 	must(t, c.resume(c.ctx(t), req, func(r received) {
-		must(t, m.Accept(r.event))
+		must(t, m.Accept(r.Event))
 		out = append(out, r)
 	}))
 	if _, ok := m.Terminal(); !ok {
@@ -76,13 +77,13 @@ func TestInterruptAndResume(t *testing.T) {
 		if types := typesOf(got); types != "run.started text.started text.delta text.finished run.error" {
 			t.Errorf("events: %s", types)
 		}
-		if r := got[0]; r.capability != "jti-of-bind" || r.boot != nonce || r.envelope.RunID != "run-2" {
+		if r := got[0]; r.CapabilityJTI != "jti-of-bind" || r.BootNonce != nonce || r.Envelope.RunID != "run-2" {
 			t.Errorf("%+v", r)
 		}
 		c.wantPending(t, nil)
 		var again []received
 		must(t, next.resume(next.ctx(t), request(`{ "city": "Ulm" }`), func(r received) { again = append(again, r) }))
-		if len(again) != 1 || again[0].event.Sequence != got[4].event.Sequence || again[0].event.Data != got[4].event.Data {
+		if len(again) != 1 || again[0].Event.Sequence != got[4].Event.Sequence || again[0].Event.Data != got[4].Event.Data {
 			t.Errorf("the same again gave %+v", again)
 		}
 		wantCode(t, next.resume(next.ctx(t), request(`{"city":"Bonn"}`), func(received) { t.Error("an event came") }), fault.InterruptConflict)
@@ -102,16 +103,16 @@ func TestResumeThatRuns(t *testing.T) {
 		defer gone()
 		done := make(chan error, 1)
 		go func() { done <- c.resume(ctx, resumeRequest(c.stand.Envelope(), askForm("int-1")), func(received) {}) }()
-		eventually(t, "the run does not begin", func() bool { return c.adapter.streams.Load() == 1 })
+		eventually.True(t, "the run begins", func() bool { return c.adapter.streams.Load() == 1 })
 		wantCode(t, c.resume(c.ctx(t), resumeRequest(c.stand.Envelope(), askForm("int-1")), func(received) {}), fault.AlreadyRunning)
 		gone()
 		if err := <-done; err == nil {
 			t.Error("the stream ended cleanly")
 		}
-		eventually(t, "the harness goes on", func() bool { return c.adapter.ended.Load() == 1 })
+		eventually.True(t, "the harness ends", func() bool { return c.adapter.ended.Load() == 1 })
 		var end event.Data
-		eventually(t, "the run has no terminal", func() bool {
-			return c.resume(c.ctx(t), resumeRequest(c.stand.Envelope(), askForm("int-1")), func(r received) { end = r.event.Data }) == nil
+		eventually.True(t, "the run has its terminal", func() bool {
+			return c.resume(c.ctx(t), resumeRequest(c.stand.Envelope(), askForm("int-1")), func(r received) { end = r.Event.Data }) == nil
 		})
 		if want := (event.RunCancelled{Reason: event.CancelledByDisconnect, SideEffectStatus: event.SideEffectsNone}); end != want {
 			t.Errorf("the run ended by %#v", end)
@@ -142,8 +143,8 @@ func TestResumeCarriesCalls(t *testing.T) {
 		if types := typesOf(got); types != "run.started tool.finished tool.finished run.error" {
 			t.Errorf("events: %s", types)
 		}
-		if e, ok := got[3].event.Data.(event.RunError); !ok || e.SideEffectStatus != event.SideEffectsKnown || e.Code != string(fault.ModelFailed) {
-			t.Errorf("the run ended by %+v", got[3].event.Data)
+		if e, ok := got[3].Event.Data.(event.RunError); !ok || e.SideEffectStatus != event.SideEffectsKnown || e.Code != string(fault.ModelFailed) {
+			t.Errorf("the run ended by %+v", got[3].Event.Data)
 		}
 	})
 }

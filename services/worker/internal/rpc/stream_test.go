@@ -20,7 +20,9 @@ import (
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/worker/internal/eventually"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/workerclient"
 )
 
 // each runs a test on both wires.
@@ -41,7 +43,7 @@ func TestStream(t *testing.T) {
 		want, err := fence.FromProto(req.GetEnvelope())
 		must(t, err)
 		for _, r := range got {
-			if r.envelope != want || r.capability != "jti-of-bind" || r.boot != nonce {
+			if r.Envelope != want || r.CapabilityJTI != "jti-of-bind" || r.BootNonce != nonce {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -54,7 +56,7 @@ func TestStream(t *testing.T) {
 func typesOf(got []received) string {
 	var out []string
 	for _, r := range got {
-		out = append(out, string(r.event.Type()))
+		out = append(out, string(r.Event.Type()))
 	}
 	return strings.Join(out, " ")
 }
@@ -73,13 +75,13 @@ func TestStartAgain(t *testing.T) {
 		if !answer.GetActive() {
 			t.Error("the run was not active")
 		}
-		eventually(t, "the run does not stop", func() bool {
+		eventually.True(t, "the run stops", func() bool {
 			answer, err = c.cancel(c.ctx(t), &workerv1.CancelRunRequest{Envelope: env.Proto(), Reason: "client_request"})
 			return err != nil || answer.GetStopped()
 		})
 		must(t, err)
 		var terminals []event.Event
-		must(t, c.start(c.ctx(t), startRequest(c.stand.Envelope(), "hi"), func(r received) { terminals = append(terminals, r.event) }))
+		must(t, c.start(c.ctx(t), startRequest(c.stand.Envelope(), "hi"), func(r received) { terminals = append(terminals, r.Event) }))
 		want := event.RunCancelled{Reason: event.CancelledByClient, SideEffectStatus: event.SideEffectsNone}
 		if len(terminals) != 1 || terminals[0].Data != want {
 			t.Errorf("the run was answered with %+v", terminals)
@@ -96,7 +98,7 @@ func TestStaleStartOverHTTP(t *testing.T) {
 	c := bound(t, rpctest.NewStand(t)).dial(t, newHTTPWire)
 	env := c.stand.Envelope()
 	env.Generation++
-	body, err := toJSON(startRequest(env, "hi"))
+	body, err := workerclient.ToJSON(startRequest(env, "hi"))
 	must(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.client.BaseURL+"/internal/v1/runs:start", bytes.NewReader(body))
 	must(t, err)
@@ -130,12 +132,12 @@ func TestDisconnect(t *testing.T) {
 				if err == nil {
 					t.Error("the stream ended cleanly")
 				}
-				eventually(t, "the harness goes on", func() bool { return c.adapter.ended.Load() == 1 })
+				eventually.True(t, "the harness ends", func() bool { return c.adapter.ended.Load() == 1 })
 				// Only now is its terminal asked for.
 				var end event.Data
-				eventually(t, "the run has no terminal", func() bool {
+				eventually.True(t, "the run has its terminal", func() bool {
 					end = nil
-					err := c.start(c.ctx(t), startRequest(c.stand.Envelope(), "hi"), func(r received) { end = r.event.Data })
+					err := c.start(c.ctx(t), startRequest(c.stand.Envelope(), "hi"), func(r received) { end = r.Event.Data })
 					return err == nil
 				})
 				want := event.RunCancelled{Reason: event.CancelledByDisconnect, SideEffectStatus: event.SideEffectsNone}
@@ -156,7 +158,7 @@ func TestDeadline(t *testing.T) {
 		env.Deadline = time.Now().Add(time.Second)
 		got := c.read(t, startRequest(env, "hi"))
 		want := event.RunCancelled{Reason: event.CancelledByDeadline, SideEffectStatus: event.SideEffectsNone}
-		if end := got[len(got)-1].event.Data; end != want || time.Now().Before(env.Deadline) {
+		if end := got[len(got)-1].Event.Data; end != want || time.Now().Before(env.Deadline) {
 			t.Errorf("the run ended by %#v", end)
 		}
 	})
@@ -203,15 +205,15 @@ func TestReaderThatReadsNothing(t *testing.T) {
 	c.adapter.play(floods(&emitted))
 	env := c.stand.Envelope()
 	env.Deadline = time.Now().Add(4 * time.Second) // long enough to fill what the client takes: 4 MiB
-	body, err := toJSON(startRequest(env, "hi"))
+	body, err := workerclient.ToJSON(startRequest(env, "hi"))
 	must(t, err)
-	res, err := httpWire{c.client}.send(t.Context(), http.MethodPost, "runs:start", body)
+	res, err := workerclient.Routes{Client: c.client}.Send(t.Context(), http.MethodPost, "runs:start", body)
 	must(t, err)
-	eventually(t, "the harness goes on after the deadline", func() bool { return c.adapter.ended.Load() == 1 })
+	eventually.True(t, "the harness ends after the deadline", func() bool { return c.adapter.ended.Load() == 1 })
 	if n := emitted.Load(); n < least || n > most {
 		t.Fatalf("%d bytes were emitted", n)
 	}
-	eventually(t, "the handler still writes", func() bool { return handlers.Load() == 0 })
+	eventually.True(t, "the handler ends", func() bool { return handlers.Load() == 0 })
 	_, err = io.Copy(io.Discard, res.Body)
 	if err == nil {
 		t.Error("the stream ended cleanly")
@@ -295,7 +297,7 @@ func TestShutdownGoesOnWithoutItsCaller(t *testing.T) {
 	c := w.dial(t, newConnectWire)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = c.start(c.ctx(t), startRequest(c.stand.Envelope(), "hi"), func(received) {}) })
-	eventually(t, "the run does not begin", func() bool { return w.adapter.streams.Load() == 1 })
+	eventually.True(t, "the run begins", func() bool { return w.adapter.streams.Load() == 1 })
 	ctx, gone := context.WithCancel(c.ctx(t))
 	answer := make(chan error, 1)
 	go func() { answer <- c.shutdown(ctx, &workerv1.ShutdownRequest{Envelope: c.stand.Envelope().Proto()}) }()
@@ -373,11 +375,11 @@ func TestLines(t *testing.T) {
 	c := bound(t, rpctest.NewStand(t)).dial(t, newHTTPWire)
 	c.adapter.play(waits)
 	env := c.stand.Envelope()
-	body, err := toJSON(startRequest(env, "hi"))
+	body, err := workerclient.ToJSON(startRequest(env, "hi"))
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	res, err := httpWire{c.client}.send(ctx, http.MethodPost, "runs:start", body)
+	res, err := workerclient.Routes{Client: c.client}.Send(ctx, http.MethodPost, "runs:start", body)
 	must(t, err)
 	line, err := bufio.NewReader(res.Body).ReadString('\n') // the run still waits
 	must(t, err)

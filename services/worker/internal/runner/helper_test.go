@@ -4,7 +4,6 @@ package runner_test
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"os"
 	"strings"
@@ -119,20 +118,6 @@ func line(t testing.TB, p hosted.Program) string {
 func put(t testing.TB, w hosted.World, f hosted.File, content string) {
 	t.Helper()
 	must(t, w.WriteFile(t.Context(), f, strings.NewReader(content)))
-}
-
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), bound)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // apart skips what needs a second user.

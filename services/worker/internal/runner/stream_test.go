@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/eventually"
 	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/runnerclient"
@@ -109,7 +110,7 @@ func TestInputEnds(t *testing.T) {
 		}
 		p = begin(t, w, shell("exec <&-; echo ready; exec sleep 600")) // closes it, and lives on
 		line(t, p)
-		eventually(t, "the write fails", func() bool { _, err := p.Stdin().Write([]byte("x")); return errors.Is(err, io.ErrClosedPipe) })
+		eventually.True(t, "the write fails", func() bool { _, err := p.Stdin().Write([]byte("x")); return errors.Is(err, io.ErrClosedPipe) })
 	})
 }
 
@@ -148,7 +149,7 @@ func TestStartIsTakenBack(t *testing.T) {
 				continue
 			}
 			wantCode(t, err, fault.DeadlineExceeded)
-			eventually(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
+			eventually.True(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
 		}
 		if got := output(t, w, "echo still works"); got != "still works\n" {
 			t.Errorf("%q", got)
@@ -227,7 +228,7 @@ func TestGarbage(t *testing.T) {
 			if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, unix.ECONNRESET) {
 				t.Errorf("the connection goes on: %v", err)
 			}
-			eventually(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
+			eventually.True(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
 			w := s.Dial(t)
 			if got := output(t, w, "echo the next works"); got != "the next works\n" {
 				t.Errorf("%q", got)
@@ -347,7 +348,7 @@ func dial(t testing.TB, s *runnertest.Stand) *net.UnixConn {
 	t.Helper()
 	addr := &net.UnixAddr{Name: strings.TrimPrefix(s.Address, "unix://"), Net: "unix"}
 	var conn *net.UnixConn
-	eventually(t, "the runner listens", func() bool {
+	eventually.True(t, "the runner listens", func() bool {
 		var err error
 		conn, err = net.DialUnix("unix", nil, addr)
 		return err == nil

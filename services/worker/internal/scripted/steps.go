@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -254,7 +255,7 @@ func (s *memoryGetStep) play(ctx context.Context, a actor) error {
 	if err != nil {
 		return a.outcome(ctx, "memory", err)
 	}
-	return a.say(ctx, fmt.Sprintf("memory %s at %d: %s", s.Key, r.Revision, r.Content))
+	return a.say(ctx, fmt.Sprintf("memory %s (%s) at %d: %s", s.Key, r.Kind, r.Revision, r.Content))
 }
 
 type memoryPutStep struct {
@@ -263,6 +264,8 @@ type memoryPutStep struct {
 	Key      string              `json:"key"`
 	Text     string              `json:"text"`
 	Revision uint64              `json:"revision,omitempty"`
+	// Kind is semantic where it is empty.
+	Kind string `json:"kind,omitempty"`
 }
 
 func (s *memoryPutStep) play(ctx context.Context, a actor) error {
@@ -270,7 +273,7 @@ func (s *memoryPutStep) play(ctx context.Context, a actor) error {
 		return a.outcome(ctx, "memory", fault.New(fault.MemoryScopeDenied, "scripted.memory"))
 	}
 	written, err := a.Memory.Put(ctx, a.id("memory"), s.Scope, s.Key, harness.MemoryRecord{
-		Kind: "semantic", ContentType: "text/plain", Content: []byte(s.Text), Revision: s.Revision,
+		Kind: cmp.Or(s.Kind, "semantic"), ContentType: "text/plain", Content: []byte(s.Text), Revision: s.Revision,
 	})
 	if err != nil {
 		return a.outcome(ctx, "memory", err)

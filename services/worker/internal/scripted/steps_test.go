@@ -25,7 +25,7 @@ func TestSteps(t *testing.T) {
 		"delay":     {`[{"do":"delay","ms":1}]`, "", ""},
 		"call":      {`[{"do":"call","tool":"fs.read","args":{"a":1},"say":true}]`, "tool.started tool.finished text.started text.delta text.finished", `fs.read returned: "contents"`},
 		"subagent":  {`[{"do":"subagent","name":"helper","steps":[{"do":"call","tool":"fs.read","args":{}}]}]`, "tool.started namespace.entered tool.started tool.finished namespace.exited tool.finished", ""},
-		"memory":    {`[{"do":"memory_get","scope":"user","key":"k"},{"do":"memory_put","scope":"user","key":"k","text":"kept"},{"do":"memory_get","scope":"user","key":"k"}]`, strings.Repeat("text.started text.delta text.finished ", 3), "memory failed: not_foundmemory k is now at 1memory k at 1: kept"},
+		"memory":    {`[{"do":"memory_get","scope":"user","key":"k"},{"do":"memory_put","scope":"user","key":"k","text":"kept"},{"do":"memory_get","scope":"user","key":"k"}]`, strings.Repeat("text.started text.delta text.finished ", 3), "memory failed: not_foundmemory k is now at 1memory k (semantic) at 1: kept"},
 		"files":     {`[{"do":"files"}]`, "text.started text.delta text.finished", "file a.txt: 4 bytes, sha256 3b9c358f36f0a31b6ad3e14f309c7cf198ac9246e8316f9ce543d5b19ac02b80"},
 		"upload":    {`[{"do":"upload","name":"n","text":"x"},{"do":"upload","name":"n","text":"x"}]`, strings.Repeat("text.started text.delta text.finished ", 2), "uploaded u-nupload failed: no handle is left"},
 		"decision":  {`[{"do":"decision"}]`, "text.started text.delta text.finished", "nothing was decided"},

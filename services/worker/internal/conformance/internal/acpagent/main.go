@@ -59,9 +59,15 @@ func main() {
 type params struct {
 	SessionID  string   `json:"sessionId"`
 	MCPServers []server `json:"mcpServers"`
-	Prompt     []struct {
-		Text string `json:"text"`
-	} `json:"prompt"`
+	Prompt     []block  `json:"prompt"`
+}
+
+// block is a part of a prompt: a text, or an image.
+type block struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	Data     string `json:"data"`
+	MIMEType string `json:"mimeType"`
 }
 
 func (a *agent) take(m message) {
@@ -79,7 +85,7 @@ func (a *agent) take(m message) {
 			answer <- m.Result
 		}
 	case "initialize":
-		a.answer(m.ID, object{"protocolVersion": 1, "agentCapabilities": object{"loadSession": true}})
+		a.answer(m.ID, object{"protocolVersion": 1, "agentCapabilities": object{"loadSession": true, "promptCapabilities": object{"image": true}}})
 	case "session/new":
 		a.session = session{ID: "session-" + strconv.Itoa(os.Getpid())}
 		a.session.save()
@@ -96,7 +102,7 @@ func (a *agent) take(m message) {
 		a.mu.Lock()
 		a.cancel = cancel
 		a.mu.Unlock()
-		go a.prompt(ctx, m.ID, p.Prompt[0].Text)
+		go a.prompt(ctx, m.ID, p.Prompt)
 	case "session/cancel":
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -104,9 +110,9 @@ func (a *agent) take(m message) {
 	}
 }
 
-func (a *agent) prompt(ctx context.Context, id json.RawMessage, text string) {
+func (a *agent) prompt(ctx context.Context, id json.RawMessage, prompt []block) {
 	stop := "end_turn"
-	if err := a.turn(ctx, text); ctx.Err() != nil {
+	if err := a.turn(ctx, prompt); ctx.Err() != nil {
 		stop = "cancelled"
 	} else if err != nil {
 		fmt.Fprintln(os.Stderr, err)

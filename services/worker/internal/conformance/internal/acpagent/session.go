@@ -19,6 +19,25 @@ type turn struct {
 	Content string `json:"content"`
 	Calls   []call `json:"tool_calls,omitempty"`
 	CallID  string `json:"tool_call_id,omitempty"`
+	// Images are data URLs.
+	Images []string `json:"images,omitempty"`
+}
+
+// forModel are the messages as the model takes them.
+func (s *session) forModel() []any {
+	out := make([]any, len(s.Messages))
+	for i, m := range s.Messages {
+		out[i] = m
+		if len(m.Images) == 0 {
+			continue
+		}
+		parts := []object{{"type": "text", "text": m.Content}}
+		for _, url := range m.Images {
+			parts = append(parts, object{"type": "image_url", "image_url": object{"url": url}})
+		}
+		out[i] = object{"role": m.Role, "content": parts}
+	}
+	return out
 }
 
 // call is a tool call of the model.
@@ -57,11 +76,17 @@ func (s *session) add(t turn) {
 
 // said adds what the user says. Calls that were never answered are not the model's
 // to know.
-func (s *session) said(text string) {
+func (s *session) said(prompt []block) {
+	text, images := prompt[0].Text, []string(nil)
+	for _, b := range prompt[1:] {
+		if b.Type == "image" {
+			images = append(images, "data:"+b.MIMEType+";base64,"+b.Data)
+		}
+	}
 	if n := len(s.Messages); n > 0 && len(s.Messages[n-1].Calls) > 0 {
 		s.Messages = s.Messages[:n-1]
 	}
-	s.add(turn{Role: "user", Content: text + s.unfinished(text)})
+	s.add(turn{Role: "user", Content: text + s.unfinished(text), Images: images})
 }
 
 // unfinished is what the model was still to do when a person was asked. A model

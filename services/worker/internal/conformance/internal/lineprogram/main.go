@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,7 @@ type program struct {
 	number   int
 	run      string
 	saved    memory
+	files    []any
 	decision object
 	// waiting are answers that came before they were asked for.
 	waiting map[string]object
@@ -42,6 +44,7 @@ func main() {
 	if state, err := base64.StdEncoding.DecodeString(text(turn, "state")); err == nil && len(state) > 0 {
 		_ = json.Unmarshal(state, &p.saved) // its own
 	}
+	p.files, _ = turn["files"].([]any)
 	steps := p.saved.Rest
 	if text(turn, "type") == "turn" {
 		steps = nil
@@ -158,6 +161,10 @@ func (p *program) play(steps []json.RawMessage, namespace []string, top bool) (e
 			p.parallel(s)
 		case "subagent":
 			p.subagent(s)
+		case "read":
+			p.read(text(s, "path"))
+		case "files":
+			p.got()
 		case "memory_put", "memory_get":
 			p.memory(s)
 		case "approve":
@@ -196,6 +203,29 @@ func (p *program) result(r object) {
 	p.speak("text", nil, "the tool returned: "+string(raw))
 }
 
+// read reads a file of the workspace, with a tool of the program's own.
+func (p *program) read(path string) {
+	id := p.id("own")
+	p.emit(nil, "tool.started", object{"tool_call_id": id, "tool_name": "read", "arguments": object{"path": path}})
+	content, err := os.ReadFile(path)
+	if err != nil {
+		p.emit(nil, "tool.error", object{"tool_call_id": id, "code": "not_found", "message": "There is no such file.", "retryable": false})
+		return
+	}
+	p.emit(nil, "tool.finished", object{"tool_call_id": id, "result": string(content)})
+	p.speak("text", nil, "it says: "+string(content))
+}
+
+// got says what files came with the turn.
+func (p *program) got() {
+	for _, f := range p.files {
+		one, _ := f.(object)
+		// The workspace is the working folder, wherever a test has put it.
+		content, err := os.ReadFile(strings.TrimPrefix(text(one, "path"), "/workspace/"))
+		p.speak("text", nil, fmt.Sprintf("file %s: sha256 %x, %v", text(one, "name"), sha256.Sum256(content), err))
+	}
+}
+
 func (p *program) subagent(s object) {
 	id, name := p.id("agent"), text(s, "name")
 	below := []string{name}
@@ -214,7 +244,7 @@ func (p *program) memory(s object) {
 	id := p.id("memory")
 	ask := object{"type": s["do"], "id": id, "scope": s["scope"], "key": s["key"]}
 	if s["do"] == "memory_put" {
-		ask["kind"], ask["content_type"], ask["content"], ask["expected_revision"] = "semantic", "text/plain", s["text"], s["revision"]
+		ask["kind"], ask["content_type"], ask["content"], ask["expected_revision"] = s["kind"], "text/plain", s["text"], s["revision"]
 	}
 	p.say(ask)
 	raw, _ := json.Marshal(p.answer(id)) // it came as JSON

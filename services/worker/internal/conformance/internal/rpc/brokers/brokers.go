@@ -4,11 +4,13 @@
 package brokers
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -62,7 +64,7 @@ func New(t *testing.T, s *rpctest.Stand) *Brokers {
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
 		filebrokerv1connect.FileBrokerServicePutResultProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:          {},
-		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        {},
+		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        policy(capability.FileBroker),
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
 		memoryv1connect.MemoryServiceSearchProcedure:                  {},
 		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
@@ -73,8 +75,13 @@ func New(t *testing.T, s *rpctest.Stand) *Brokers {
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)
 	memoryv1connect.RegisterMemoryServiceHandler(srv.Connect(), remembering{Brokers: b})
 	model := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler) // whoever asks has gone
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		if c, ok := rpc.ClaimsFrom(r.Context()); ok {
-			b.Of(c.BindingID).asksModel()
+			b.Of(c.BindingID).asksModel(body)
 		}
 		demomodel.New().ServeHTTP(w, r)
 	})
@@ -117,7 +124,9 @@ func (b *Brokers) enter(ctx context.Context, procedure string) (*Binding, error)
 // losing carries a request out and cuts its answer off.
 func (b *Brokers) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !b.Of(bindingOf(r)).loses(name(r.URL.Path)) {
+		x := b.Of(bindingOf(r))
+		x.traced(r.Context(), procedureOf(r), r.Header)
+		if !x.loses(procedureOf(r)) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -141,7 +150,13 @@ func bindingOf(r *http.Request) string {
 	return claims.BindingID
 }
 
-func name(procedure string) string { return procedure[strings.LastIndexByte(procedure, '/')+1:] }
+// procedureOf is the name of what is called, or Model.
+func procedureOf(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, "/v1") {
+		return Model
+	}
+	return r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+}
 
 // unheard takes an answer that nobody gets.
 type unheard struct{ header http.Header }

@@ -2,6 +2,8 @@ package brokers
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"time"
@@ -78,16 +80,28 @@ func (b *Brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 	if err != nil {
 		return nil, err
 	}
+	// Whose credential is added follows from the record, and from nothing that a
+	// worker says.
+	r, err := b.stand.Writer.Backend().Load(ctx, g.Envelope().BindingID)
+	if err != nil {
+		return nil, err
+	}
 	effect := binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "tool", ArgsDigest: req.GetToolId() + string(req.GetArguments())}
-	out, err := b.effects.Do(ctx, g, effect, func(ctx context.Context) ([]byte, error) { return x.act(ctx, req) })
+	out, err := b.effects.Do(ctx, g, effect, func(ctx context.Context) ([]byte, error) { return x.act(ctx, req, CredentialOf(r.Identity.Subject)) })
 	if err != nil {
 		return nil, err
 	}
 	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: req.GetToolId() == Fail, Replayed: out.Replayed}, nil
 }
 
-func (x *Binding) act(ctx context.Context, req *toolbrokerv1.CallToolRequest) ([]byte, error) {
-	x.acts(req.GetToolCallId() + " " + req.GetToolId() + " " + string(req.GetArguments()))
+// CredentialOf is the one of a caller at all tools.
+func CredentialOf(subject string) string {
+	sum := sha256.Sum256([]byte(subject))
+	return "credential-" + hex.EncodeToString(sum[:])
+}
+
+func (x *Binding) act(ctx context.Context, req *toolbrokerv1.CallToolRequest, credential string) ([]byte, error) {
+	x.acts(req.GetToolCallId()+" "+req.GetToolId()+" "+string(req.GetArguments()), credential)
 	text := "echo of " + string(req.GetArguments())
 	switch req.GetToolId() {
 	case Fail:

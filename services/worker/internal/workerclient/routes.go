@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -23,16 +24,19 @@ import (
 )
 
 // NewRoutes speaks the protocol's own HTTP routes.
-func NewRoutes(c *rpctest.Client) Client { return overRoutes{c} }
+func NewRoutes(c *rpctest.Client) Client { return overRoutes{Routes{c}} }
 
-type overRoutes struct{ *rpctest.Client }
+// Routes are the protocol's own HTTP routes, with whatever is sent there.
+type Routes struct{ *rpctest.Client }
 
-// send gives an answer of 2xx, or the fault that the answer is.
-func (h overRoutes) send(ctx context.Context, method, path string, body []byte, header ...string) (*http.Response, error) {
+// Send gives an answer of 2xx, or the fault that the answer is. path is what
+// follows /internal/v1/, and header has names, each with its value.
+func (h Routes) Send(ctx context.Context, method, path string, body []byte, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.BaseURL+"/internal/v1/"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(req.Header))
 	if h.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+h.Token)
 	}
@@ -60,15 +64,16 @@ func (h overRoutes) send(ctx context.Context, method, path string, body []byte, 
 	return nil, f
 }
 
-func (h overRoutes) unary(ctx context.Context, method, path string, req, res proto.Message) error {
+// Unary sends a request, or nothing where it is nil, and reads the answer.
+func (h Routes) Unary(ctx context.Context, method, path string, req, res proto.Message) error {
 	var body []byte
 	if req != nil {
 		var err error
-		if body, err = toJSON(req); err != nil {
+		if body, err = ToJSON(req); err != nil {
 			return err
 		}
 	}
-	answer, err := h.send(ctx, method, path, body)
+	answer, err := h.Send(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -86,38 +91,19 @@ func decode(answer *http.Response, res proto.Message) error {
 	return protojson.Unmarshal(text, res)
 }
 
-func toJSON(m proto.Message) ([]byte, error) {
+// ToJSON is a message as the routes take it.
+func ToJSON(m proto.Message) ([]byte, error) {
 	return protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 }
 
-func (h overRoutes) Ready(ctx context.Context) (Ready, error) {
-	res := &workerv1.ReadyResponse{}
-	err := h.unary(ctx, http.MethodGet, "ready", nil, res)
-	return readyOf(res), err
-}
-
-func (h overRoutes) Bind(ctx context.Context, b Bind) error {
-	return h.unary(ctx, http.MethodPost, "bind", b.proto(), &workerv1.BindResponse{})
-}
-
-func (h overRoutes) Start(ctx context.Context, s Start, each func(Received)) error {
-	return h.stream(ctx, "runs:start", s.proto(), each)
-}
-
-func (h overRoutes) Resume(ctx context.Context, r Resume, each func(Received)) error {
-	req, err := r.proto()
+// Lines sends a request and gives the events of the answer to each, until there
+// are no more.
+func (h Routes) Lines(ctx context.Context, path string, req proto.Message, each func(Received)) (err error) {
+	body, err := ToJSON(req)
 	if err != nil {
 		return err
 	}
-	return h.stream(ctx, "runs:resume", req, each)
-}
-
-func (h overRoutes) stream(ctx context.Context, path string, req proto.Message, each func(Received)) (err error) {
-	body, err := toJSON(req)
-	if err != nil {
-		return err
-	}
-	res, err := h.send(ctx, http.MethodPost, path, body)
+	res, err := h.Send(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return err
 	}
@@ -157,31 +143,58 @@ func (h overRoutes) stream(ctx context.Context, path string, req proto.Message, 
 	}
 }
 
-func (h overRoutes) Cancel(ctx context.Context, e fence.Envelope, reason event.CancelReason) (session.Cancelled, error) {
-	res := &workerv1.CancelRunResponse{}
-	err := h.unary(ctx, http.MethodPost, "runs:cancel", &workerv1.CancelRunRequest{Envelope: e.Proto(), Reason: string(reason)}, res)
-	return session.Cancelled{Active: res.GetActive(), Stopped: res.GetStopped()}, err
-}
-
-func (h overRoutes) Interrupt(ctx context.Context, e fence.Envelope) (*session.Interrupt, error) {
+// Pending asks what is pending; it is nil where nothing is.
+func (h Routes) Pending(ctx context.Context, e fence.Envelope) (*workerv1.InterruptSummary, error) {
 	header, err := rpc.EncodeEnvelope(e)
 	if err != nil {
 		return nil, err
 	}
-	res, err := h.send(ctx, http.MethodGet, "interrupt", nil, rpc.EnvelopeHeader, header)
+	res, err := h.Send(ctx, http.MethodGet, "interrupt", nil, rpc.EnvelopeHeader, header)
 	if err != nil {
 		return nil, err
 	}
 	if res.StatusCode == http.StatusNoContent {
-		return nil, res.Body.Close()
+		return nil, res.Body.Close() // what has this status has no body
 	}
 	summary := &workerv1.InterruptSummary{}
-	if err := decode(res, summary); err != nil {
-		return nil, err
+	return summary, decode(res, summary)
+}
+
+type overRoutes struct{ Routes }
+
+func (h overRoutes) Ready(ctx context.Context) (Ready, error) {
+	res := &workerv1.ReadyResponse{}
+	err := h.Unary(ctx, http.MethodGet, "ready", nil, res)
+	return readyOf(res), err
+}
+
+func (h overRoutes) Bind(ctx context.Context, b Bind) error {
+	return h.Unary(ctx, http.MethodPost, "bind", b.proto(), &workerv1.BindResponse{})
+}
+
+func (h overRoutes) Start(ctx context.Context, s Start, each func(Received)) error {
+	return h.Lines(ctx, "runs:start", s.proto(), each)
+}
+
+func (h overRoutes) Resume(ctx context.Context, r Resume, each func(Received)) error {
+	req, err := r.proto()
+	if err != nil {
+		return err
 	}
-	return interruptOf(summary), nil
+	return h.Lines(ctx, "runs:resume", req, each)
+}
+
+func (h overRoutes) Cancel(ctx context.Context, e fence.Envelope, reason event.CancelReason) (session.Cancelled, error) {
+	res := &workerv1.CancelRunResponse{}
+	err := h.Unary(ctx, http.MethodPost, "runs:cancel", &workerv1.CancelRunRequest{Envelope: e.Proto(), Reason: string(reason)}, res)
+	return session.Cancelled{Active: res.GetActive(), Stopped: res.GetStopped()}, err
+}
+
+func (h overRoutes) Interrupt(ctx context.Context, e fence.Envelope) (*session.Interrupt, error) {
+	summary, err := h.Pending(ctx, e)
+	return interruptOf(summary), err
 }
 
 func (h overRoutes) Shutdown(ctx context.Context, e fence.Envelope) error {
-	return h.unary(ctx, http.MethodPost, "shutdown", &workerv1.ShutdownRequest{Envelope: e.Proto()}, &workerv1.ShutdownResponse{})
+	return h.Unary(ctx, http.MethodPost, "shutdown", &workerv1.ShutdownRequest{Envelope: e.Proto()}, &workerv1.ShutdownResponse{})
 }

@@ -44,7 +44,7 @@ func (c overConnect) Start(ctx context.Context, s Start, each func(Received)) er
 	if err != nil {
 		return err
 	}
-	return frames(each, stream.Close, func() (*eventv1.EventFrame, error) {
+	return Frames(each, stream.Close, func() (*eventv1.EventFrame, error) {
 		m, err := stream.Receive()
 		return m.GetFrame(), err
 	})
@@ -59,14 +59,15 @@ func (c overConnect) Resume(ctx context.Context, r Resume, each func(Received)) 
 	if err != nil {
 		return err
 	}
-	return frames(each, stream.Close, func() (*eventv1.EventFrame, error) {
+	return Frames(each, stream.Close, func() (*eventv1.EventFrame, error) {
 		m, err := stream.Receive()
 		return m.GetFrame(), err
 	})
 }
 
-// frames reads a stream to its end.
-func frames(each func(Received), end func() error, next func() (*eventv1.EventFrame, error)) (err error) {
+// Frames gives the events of a stream to each, until there are no more, and ends
+// it.
+func Frames(each func(Received), end func() error, next func() (*eventv1.EventFrame, error)) (err error) {
 	defer func() { err = errors.Join(err, end()) }()
 	for {
 		f, err := next()

@@ -1,5 +1,5 @@
 // Package workerclient speaks to a worker as the control plane does, on Connect
-// and on the HTTP routes of the protocol, for the conformance suite.
+// and on the HTTP routes of the protocol, for the tests of a worker.
 package workerclient
 
 import (
@@ -14,6 +14,8 @@ import (
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/services/worker/internal/harness"
+	"cofferdam.dev/services/worker/internal/manifest"
+	"cofferdam.dev/services/worker/internal/middleware"
 	"cofferdam.dev/services/worker/internal/session"
 )
 
@@ -51,6 +53,8 @@ type Bind struct {
 	ConversationID string
 	Expected       session.Info
 	Construction   harness.Construction
+	Manifests      manifest.Manifests
+	Middleware     []middleware.Step
 	// Brokers answer at one endpoint, under one identity.
 	Brokers rpc.Endpoint
 	Tokens  []session.Token
@@ -62,6 +66,7 @@ type Bind struct {
 type Start struct {
 	Envelope                fence.Envelope
 	ConversationID, Message string
+	Files                   []harness.File
 	Tokens                  []session.Token
 }
 
@@ -103,6 +108,10 @@ func (b Bind) proto() *workerv1.BindRequest {
 			ApprovalRequired: t.ApprovalRequired, ReadOnly: t.ReadOnly,
 		})
 	}
+	for _, s := range b.Middleware {
+		req.Middleware = append(req.Middleware, &workerv1.Middleware{Name: s.Name, Options: s.Options})
+	}
+	req.Skills, req.Files = manifestFiles(b.Manifests.Skills), manifestFiles(b.Manifests.Files)
 	for _, s := range c.MemoryScopes {
 		req.MemoryScopes = append(req.MemoryScopes, string(s))
 	}
@@ -112,10 +121,20 @@ func (b Bind) proto() *workerv1.BindRequest {
 	return req
 }
 
-func (s Start) proto() *workerv1.StartRunRequest {
-	return &workerv1.StartRunRequest{
-		Envelope: s.Envelope.Proto(), Input: &workerv1.TurnInput{ConversationId: s.ConversationID, Message: s.Message}, Tokens: tokens(s.Tokens),
+func manifestFiles(in []manifest.File) []*workerv1.ManifestFile {
+	out := make([]*workerv1.ManifestFile, len(in))
+	for i, f := range in {
+		out[i] = &workerv1.ManifestFile{Path: f.Path, Handle: f.Handle, Size: f.Size, Sha256: f.SHA256[:], MimeType: f.MIMEType}
 	}
+	return out
+}
+
+func (s Start) proto() *workerv1.StartRunRequest {
+	in := &workerv1.TurnInput{ConversationId: s.ConversationID, Message: s.Message}
+	for _, f := range s.Files {
+		in.Files = append(in.Files, &workerv1.InputFile{Handle: f.Handle, DisplayName: f.DisplayName, MimeType: f.MIMEType, Size: f.Size})
+	}
+	return &workerv1.StartRunRequest{Envelope: s.Envelope.Proto(), Input: in, Tokens: tokens(s.Tokens)}
 }
 
 func (r Resume) proto() (*workerv1.ResumeRunRequest, error) {
