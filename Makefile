@@ -22,6 +22,8 @@ TESTFLAGS ?= -vet=off
 FUZZTIME  ?= 10s
 BINDINGS  ?= 1000
 CALLS     ?= 1000
+# Cases of docs/model/cases.txt: ci, all, or names.
+CASES     ?= ci
 # One cut of each benchmark; 5 of them and benchstat tell noise from change.
 BENCHFLAGS ?= -benchmem -count=1
 
@@ -102,6 +104,11 @@ check-generate: bin/buf bin/protoc-gen-go ## Fail if generated files are not wha
 .PHONY: check-deps
 check-deps: bin/repocheck ## Check module by module what an image builds: versions, arrows between modules, licences
 	@CGO_ENABLED=0 $(BIN)/repocheck deps
+
+.PHONY: model
+model: ## Check the model of the committed record (docs/model), and that leaving a guard out is found; CASES=all takes an hour
+	@command -v spin >/dev/null && command -v gcc >/dev/null || { $(call say,the model needs spin and gcc: apt-get install spin gcc); exit 1; }
+	@docs/model/check.sh $(CASES)
 
 .PHONY: fuzz
 fuzz: bin/repocheck ## Fuzz every fuzz target for FUZZTIME (10s)
