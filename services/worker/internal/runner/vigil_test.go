@@ -21,20 +21,22 @@ import (
 	"cofferdam.dev/services/worker/internal/runnerproto"
 )
 
-// alarmed is a program that has itself sent SIGCONT by a timer, first after a time
-// and then every so often, or never again for 0.
+// alarms is how many timers such a program has.
+const alarms = 100
+
+// alarmed is a program that has itself sent SIGCONT by timers, first after a time and
+// then every so often. Each is a timer of its own: one that repeats is set again only
+// when its signal is taken, and a stop that comes before that takes the signal away.
 func alarmed(t testing.TB, first, again time.Duration, rest string) hosted.Command {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("NOT TESTED: the program names system calls by their numbers")
 	}
-	const script = `use Time::HiRes; $| = 1; my ($event, $id) = (pack("q l l x48", 0, 18, 0), pack("l", 0));
-syscall(222, 1, $event, $id) == 0 or die; my $when = pack("q4", %d, %d, %d, %d); my $sub = %s;
-syscall(223, unpack("l", $id), 0, $when, 0) == 0 or die; print "ready\n"; $sub->();`
-	parts := func(d time.Duration) (sec, nsec int64) { return int64(d / time.Second), int64(d % time.Second) }
-	againS, againN := parts(again)
-	firstS, firstN := parts(first)
-	return hosted.Command{Path: "perl", Args: []string{"-e", fmt.Sprintf(script, againS, againN, firstS, firstN, rest)}}
+	const script = `$| = 1; my $sub = %s; my $event = pack("q l l x48", 0, 18, 0);
+for my $i (0 .. %d) { my $id = pack("l", 0); syscall(222, 1, $event, $id) == 0 or die; my $ms = %d + $i * %d;
+my $when = pack("q4", 0, 0, int($ms / 1000), $ms %% 1000 * 1000000); syscall(223, unpack("l", $id), 0, $when, 0) == 0 or die }
+print "ready\n"; $sub->();`
+	return hosted.Command{Path: "perl", Args: []string{"-e", fmt.Sprintf(script, rest, alarms-1, first.Milliseconds(), again.Milliseconds())}}
 }
 
 // wantRan demands that a frozen program is ended for having run.
@@ -79,7 +81,7 @@ func TestFrozenProgramWakes(t *testing.T) {
 func TestFrozenProgramWakesForAMoment(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, s *runnertest.Stand, w *runnerclient.World) {
-		p := begin(t, w, alarmed(t, 1450*time.Millisecond, 0, `sub { $SIG{CONT} = sub { kill STOP => $$ }; select undef, undef, undef, 600 while 1 }`))
+		p := begin(t, w, alarmed(t, 1450*time.Millisecond, time.Second, `sub { $SIG{CONT} = sub { kill STOP => $$ }; select undef, undef, undef, 600 while 1 }`))
 		line(t, p)
 		must(t, w.Freeze(t.Context()))
 		wantRan(t, s, p)
