@@ -4,11 +4,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"time"
 
+	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/pkg/storeaddr"
 )
+
+// defaultSweep is how often snapshots that lost are looked for.
+const defaultSweep = 10 * time.Minute
 
 // Config of the state facade.
 type Config struct {
@@ -22,6 +27,10 @@ type Config struct {
 	// MemoryPolicy is the JSON file of what the operator says about memory; empty is
 	// the contract's default.
 	MemoryPolicy string
+	// BlobURL is where large snapshots are kept: file:///folder.
+	BlobURL string
+	// SweepInterval is how often snapshots that lost are looked for.
+	SweepInterval time.Duration
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
 	// believed, and Issuer what stands in its tokens.
 	CapabilityURL string
@@ -36,6 +45,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.StateStore, "state-store", "", "snapshots and memory, may be the one of -store: "+storeaddr.Usage)
 	fs.StringVar(&c.MemoryPolicy, "memory-policy", "", "JSON `file` of who may write which memory, what needs approval, and how long it is kept; the default is in docs/memory.md")
+	fs.StringVar(&c.BlobURL, "blob-url", "", "`URL` of the folder with snapshots over 1 MiB, file:///path; made with mode 0700 if it is not there")
+	fs.DurationVar(&c.SweepInterval, "sweep-interval", defaultSweep, "how often snapshots that lost are looked for and removed")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
@@ -47,6 +58,12 @@ func (c *Config) Validate() error {
 		storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store}, storeaddr.Named{Flag: "state-store", Location: c.StateStore})}
 	if c.Issuer == "" {
 		errs = append(errs, errors.New("--issuer: required"))
+	}
+	if err := blobstore.CheckURL(c.BlobURL); err != nil {
+		errs = append(errs, fmt.Errorf("--blob-url: %w", err))
+	}
+	if c.SweepInterval < time.Second {
+		errs = append(errs, errors.New("--sweep-interval: 1s or more"))
 	}
 	if _, err := c.capability(); err != nil {
 		errs = append(errs, fmt.Errorf("--capability-url and --capability-id: %w", err))

@@ -34,14 +34,14 @@ func TestHelp(t *testing.T) {
 func right() []string {
 	return []string{
 		"-listen", "127.0.0.1:0", "-trust-domain", "example.org", "-workload-api", "unix:///run/workload.sock",
-		"-store", "bindings.db", "-state-store", "state.db", "-capability-url", "https://127.0.0.1:1",
+		"-store", "bindings.db", "-state-store", "state.db", "-blob-url", "file:///snapshots", "-capability-url", "https://127.0.0.1:1",
 		"-capability-id", "spiffe://example.org/svc/capability", "-issuer", "https://issuer.example",
 	}
 }
 
 func TestConfig(t *testing.T) {
 	must(t, service.Parse("statefacade", right(), nil, &Config{}, io.Discard))
-	for _, name := range []string{"store", "state-store", "capability-url", "capability-id", "issuer"} {
+	for _, name := range []string{"store", "state-store", "blob-url", "capability-url", "capability-id", "issuer"} {
 		t.Run(name, func(t *testing.T) {
 			var args []string
 			for i := 0; i < len(right()); i += 2 {

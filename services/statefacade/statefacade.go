@@ -12,6 +12,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingstore"
+	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
@@ -36,6 +37,8 @@ type Service struct {
 	rt      *service.Runtime
 	handler http.Handler
 	memory  *memory.Service
+	thread  *threadstate.Service
+	every   time.Duration // between two sweeps of snapshots
 	closers []func() error
 }
 
@@ -64,6 +67,11 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		return err
 	}
 	s.closers = append(s.closers, memories.Close)
+	blobs, err := blobstore.Open(ctx, cfg.BlobURL)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, blobs.Close)
 	s.rt.AddCheck("binding-store", func(ctx context.Context) error {
 		if _, err := backend.Committed(ctx, "readiness"); !errors.Is(err, binding.ErrNotFound) {
 			return err
@@ -71,6 +79,7 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		return nil
 	})
 	s.rt.AddCheck("snapshot-store", snapshots.Check)
+	s.rt.AddCheck("blob-store", blobs.Check)
 	s.rt.AddCheck("memory-store", memories.Check)
 	verifier, err := s.verifier(cfg, deps)
 	if err != nil {
@@ -90,13 +99,14 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		Records: backend, Effects: binding.NewEffects(writer), Store: memories, Policy: policy,
 		Secrets: scanner, Logger: s.rt.Logger, Now: time.Now,
 	})
+	s.thread, s.every = threadstate.New(writer, snapshots, blobs, s.rt.Logger, time.Now), cfg.SweepInterval
 	s.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.rt.TrustDomain,
 		Logger:      s.rt.Logger,
 		Verifier:    verifier,
 		Guard:       fence.NewGuard(writer, time.Now),
 		Telemetry:   s.rt.Telemetry,
-		ThreadState: threadstate.New(writer, snapshots, s.rt.Logger, time.Now),
+		ThreadState: s.thread,
 		Memory:      s.memory,
 	})
 	return err
@@ -139,6 +149,10 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		s.sweep(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		s.thread.Keep(ctx, s.every)
 		return nil
 	})
 	g.Go(func() error { return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain)) })

@@ -144,10 +144,12 @@ func (m mask) call(ctx context.Context, c call) error {
 	env := c.Envelope.Proto()
 	switch c.What {
 	case "statefacade load":
-		_, err = threadstatev1connect.NewThreadStateServiceClient(conn).LoadHead(ctx, &threadstatev1.LoadHeadRequest{Envelope: env, Codec: codec()})
+		err = load(ctx, conn, &threadstatev1.LoadHeadRequest{
+			Envelope: env, Codec: codec(), Adapter: &threadstatev1.Adapter{HarnessId: "scripted", Version: "1.0.0"},
+		})
 	case "statefacade write":
-		_, err = threadstatev1connect.NewThreadStateServiceClient(conn).WriteSnapshot(ctx, &threadstatev1.WriteSnapshotRequest{
-			Envelope: env, Codec: codec(), Payload: []byte("x"), Sha256: sumOfX(),
+		err = write(ctx, conn, &threadstatev1.WriteSnapshotRequest{
+			Envelope: env, Codec: codec(), Info: &threadstatev1.SnapshotInfo{Size: 1, Sha256: sumOfX()}, Chunk: []byte("x"),
 		})
 	case "statefacade remember":
 		_, err = memoryv1connect.NewMemoryServiceClient(conn).Get(ctx, &memoryv1.GetRequest{Envelope: env, Scope: memoryv1.Scope_SCOPE_USER, Key: "secret"})
@@ -182,6 +184,30 @@ func (m mask) endpoint(service string) rpc.Endpoint {
 
 func codec() *threadstatev1.Codec {
 	return &threadstatev1.Codec{Name: "cofferdam.scripted", Version: 1}
+}
+
+func load(ctx context.Context, conn *connect.Client, req *threadstatev1.LoadHeadRequest) error {
+	s, err := threadstatev1connect.NewThreadStateServiceClient(conn).LoadHead(ctx, req)
+	if err != nil {
+		return err
+	}
+	for err == nil {
+		_, err = s.Receive()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func write(ctx context.Context, conn *connect.Client, req *threadstatev1.WriteSnapshotRequest) error {
+	s, err := threadstatev1connect.NewThreadStateServiceClient(conn).WriteSnapshot(ctx)
+	if err != nil {
+		return err
+	}
+	_ = s.Send(req) // what is wrong, the answer says
+	_, err = s.CloseAndReceive()
+	return err
 }
 
 func download(ctx context.Context, conn *connect.Client, req *filebrokerv1.DownloadRequest) error {

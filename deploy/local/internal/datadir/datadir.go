@@ -105,6 +105,7 @@ const (
 	nameState  = "state"
 	nameFiles  = "files"
 	nameAudit  = "audit"
+	nameStates = "snapshots"
 	nameSample = "sample"
 	nameLock   = "lock"
 	nameToken  = "token.txt"
@@ -117,7 +118,7 @@ func folders() []string {
 }
 
 func names() []string {
-	return append(folders(), nameFiles, nameSample, nameLock, nameToken)
+	return append(folders(), nameFiles, nameStates, nameSample, nameLock, nameToken)
 }
 
 func (d Dir) in(elem ...string) string {
@@ -135,6 +136,9 @@ func (d Dir) Token() string { return d.in(nameToken) }
 
 // Files is where the file broker keeps contents.
 func (d Dir) Files() string { return d.in(nameFiles) }
+
+// Snapshots is where the state facade keeps large snapshots.
+func (d Dir) Snapshots() string { return d.in(nameStates) }
 
 // Log is the log file of a part, and WorkerLogs the folder of those of workers.
 func (d Dir) Log(part string) string { return d.in(nameLogs, part+".log") }

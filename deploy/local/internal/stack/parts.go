@@ -150,8 +150,9 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 	all := map[string]part{
 		capability: s.servicePart(capability, append(s.records(), "--drain-timeout", drain,
 			"--key-file", s.dir.CapabilityKeys(), "--create-key", "--issuer", s.ids.capabilityID())...),
-		stateFacade: s.servicePart(stateFacade, append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...)...),
-		modelProxy:  s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),
+		stateFacade: s.servicePart(stateFacade, append(append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...),
+			"--blob-url", "file://"+s.dir.Snapshots())...),
+		modelProxy: s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),
 		fileBroker: s.servicePart(fileBroker, append(append(s.verifier(), s.keeper("--handle-store", s.dir.Handles())...),
 			"--blob-url", "file://"+s.dir.Files())...),
 		toolBroker: s.servicePart(toolBroker, append(append(s.verifier(), s.authorizer(fga)...),

@@ -21,7 +21,7 @@ import (
 
 // Limits that every worker is given.
 const (
-	stateBytes    = 1 << 20
+	stateBytes    = 64 << 20
 	shutdownGrace = 5 * time.Second
 )
 

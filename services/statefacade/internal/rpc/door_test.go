@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"cofferdam.dev/pkg/capability"
@@ -24,14 +25,16 @@ func doors() map[string]rpctest.Door {
 	memory.Audience = capability.Memory
 	memory.Scope = func(c *capability.Claims) { c.MemoryScopes = []string{"user"} }
 
-	load := thread
-	load.Procedure = threadstatev1connect.ThreadStateServiceLoadHeadProcedure
-	load.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
-		_, err := threadstatev1connect.NewThreadStateServiceClient(c.RPC).LoadHead(ctx, &threadstatev1.LoadHeadRequest{Envelope: e.Proto(), Codec: testCodec})
+	loading := thread
+	loading.Streaming = true
+	loading.Procedure = threadstatev1connect.ThreadStateServiceLoadHeadProcedure
+	loading.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := load(ctx, threadstatev1connect.NewThreadStateServiceClient(c.RPC), &threadstatev1.LoadHeadRequest{Envelope: e.Proto(), Codec: testCodec, Adapter: testAdapter})
 		return err
 	}
 
 	write := thread
+	write.Streaming = true
 	write.Procedure = threadstatev1connect.ThreadStateServiceWriteSnapshotProcedure
 	write.Changes = true
 	write.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
@@ -42,7 +45,12 @@ func doors() map[string]rpctest.Door {
 		return svc
 	}
 	write.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
-		_, err := threadstatev1connect.NewThreadStateServiceClient(c.RPC).WriteSnapshot(ctx, writeRequest(e.Proto(), "state"))
+		_, err := send(ctx, threadstatev1connect.NewThreadStateServiceClient(c.RPC), parts(e, "state")...)
+		return err
+	}
+	large := write
+	large.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := send(ctx, threadstatev1connect.NewThreadStateServiceClient(c.RPC), parts(e, strings.Repeat("state ", 1<<18))...)
 		return err
 	}
 
@@ -112,7 +120,7 @@ func doors() map[string]rpctest.Door {
 		return err
 	}
 	return map[string]rpctest.Door{
-		"search": search, "delete": remove, "load": load, "write": write, "commit": commit, "uncertain": uncertain, "get": get, "put": put,
+		"search": search, "delete": remove, "load": loading, "write large": large, "write": write, "commit": commit, "uncertain": uncertain, "get": get, "put": put,
 	}
 }
 
@@ -124,7 +132,7 @@ func TestDoor(t *testing.T) {
 
 // TestLeaseReplacedBetweenAdmissionAndWrite is the fence test of this service.
 func TestLeaseReplacedBetweenAdmissionAndWrite(t *testing.T) {
-	for _, name := range []string{"write", "commit", "put", "delete"} {
+	for _, name := range []string{"write", "write large", "commit", "put", "delete"} {
 		doors()[name].Race(t)
 	}
 }

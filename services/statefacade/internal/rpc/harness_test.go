@@ -2,18 +2,23 @@ package rpc_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
+	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
@@ -40,10 +45,12 @@ type opened struct {
 	handler  http.Handler
 	hooks    *hooks
 	memories *memories
+	blobs    *blobs
 	path     string // of the state store
 	policy   memory.Policy
 	// ahead is how far the memory service's clock is.
 	ahead time.Duration
+	dir   string // of the object store
 }
 
 func (o *opened) now() time.Time { return time.Now().Add(o.ahead) }
@@ -56,14 +63,17 @@ func open(t *testing.T, s *rpctest.Stand) *opened {
 
 func openWith(t *testing.T, s *rpctest.Stand, policy memory.Policy) *opened {
 	t.Helper()
-	o := &opened{stand: s, path: filepath.Join(t.TempDir(), "state.db"), policy: policy}
+	o := &opened{stand: s, path: filepath.Join(t.TempDir(), "state.db"), policy: policy, dir: filepath.Join(t.TempDir(), "snapshots")}
 	snapshots, err := snapshotstore.OpenSQLite(t.Context(), o.path)
 	must(t, err)
 	t.Cleanup(func() { must(t, snapshots.Close()) })
 	remembered, err := memorystore.OpenSQLite(t.Context(), o.path)
 	must(t, err)
 	t.Cleanup(func() { must(t, remembered.Close()) })
-	o.hooks, o.memories = &hooks{Snapshots: snapshots}, &memories{Store: remembered}
+	large, err := blobstore.Open(t.Context(), "file://"+o.dir)
+	must(t, err)
+	t.Cleanup(func() { must(t, large.Close()) })
+	o.hooks, o.blobs, o.memories = &hooks{Snapshots: snapshots}, &blobs{Store: large}, &memories{Store: remembered}
 	o.handler, err = rpc.NewHandler(o.config())
 	must(t, err)
 	return o
@@ -74,7 +84,7 @@ func (o *opened) config() rpc.Config {
 	writer := binding.NewWriter(s.Backend, time.Now)
 	return rpc.Config{
 		TrustDomain: s.Domain.TrustDomain(), Logger: s.Logger, Verifier: s.Minter.Verifier(), Guard: fence.NewGuard(writer, time.Now), Telemetry: s.Telemetry,
-		ThreadState: threadstate.New(writer, o.hooks, s.Logger, time.Now),
+		ThreadState: o.thread(),
 		Memory:      o.service(o.policy),
 	}
 }
@@ -90,6 +100,11 @@ func (o *opened) service(policy memory.Policy) *memory.Service {
 		Records: o.stand.Backend, Effects: binding.NewEffects(writer), Store: o.memories, Policy: policy,
 		Secrets: scanner, Logger: o.stand.Logger, Now: o.now,
 	})
+}
+
+// thread is the domain of thread state.
+func (o *opened) thread() *threadstate.Service {
+	return threadstate.New(binding.NewWriter(o.stand.Backend, time.Now), o.hooks, o.blobs, o.stand.Logger, time.Now)
 }
 
 // served is the service as a Door wants it.
@@ -115,7 +130,22 @@ func (o *opened) state(t *testing.T) string {
 	} {
 		dump(t, db, query, &out)
 	}
+	for _, f := range o.files(t) {
+		_, _ = fmt.Fprintln(&out, f)
+	}
 	return out.String()
+}
+
+// files are those of the object store, temporary ones too.
+func (o *opened) files(t *testing.T) (out []string) {
+	t.Helper()
+	must(t, filepath.WalkDir(o.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			out = append(out, path)
+		}
+		return err
+	}))
+	return out
 }
 
 func dump(t *testing.T, db *sql.DB, query string, out *strings.Builder) {
@@ -151,16 +181,53 @@ type hooks struct {
 
 func (h *hooks) BeforeWrite(f func()) { h.beforeStage = f }
 
-func (h *hooks) Stage(ctx context.Context, s threadstate.Snapshot, most int) (threadstate.Info, error) {
+func (h *hooks) Stage(ctx context.Context, s threadstate.Snapshot, most int) (threadstate.Entry, error) {
 	if f := h.beforeStage; f != nil {
 		h.beforeStage = nil
 		f()
 	}
-	info, err := h.Snapshots.Stage(ctx, s, most)
+	stands, err := h.Snapshots.Stage(ctx, s, most)
 	if h.stageError != nil {
 		err = h.stageError
 	}
-	return info, err
+	return stands, err
+}
+
+// blobs is the real object store with places to step in.
+type blobs struct {
+	blob.Store
+	// room is how many bytes a disk has that gets full; 0 is enough.
+	room int
+	// deleteError is what a delete answers.
+	deleteError error
+}
+
+func (b *blobs) Create(ctx context.Context, key string) (blob.Writer, error) {
+	w, err := b.Store.Create(ctx, key)
+	if err != nil || b.room == 0 {
+		return w, err
+	}
+	return &full{Writer: w, room: b.room}, nil
+}
+
+func (b *blobs) Delete(ctx context.Context, key string) error {
+	if b.deleteError != nil {
+		return b.deleteError
+	}
+	return b.Store.Delete(ctx, key)
+}
+
+// full is a writer of a disk that gets full.
+type full struct {
+	blob.Writer
+	room int
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.room -= len(p); f.room < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return f.Writer.Write(p)
 }
 
 // memories is the real memory store with a place to step in.
@@ -217,9 +284,63 @@ func (s *session) ctx(t *testing.T, e fence.Envelope) context.Context {
 
 var testCodec = &threadstatev1.Codec{Name: "native", Version: 1}
 
-func writeRequest(e *fencev1.Envelope, payload string) *threadstatev1.WriteSnapshotRequest {
-	sum := sha256.Sum256([]byte(payload))
-	return &threadstatev1.WriteSnapshotRequest{Envelope: e, Codec: testCodec, Payload: []byte(payload), Sha256: sum[:]}
+var testAdapter = &threadstatev1.Adapter{HarnessId: "native", Version: "1"}
+
+// parts of a good write.
+func parts(e fence.Envelope, payload string) []*threadstatev1.WriteSnapshotRequest {
+	content := blob.Of([]byte(payload))
+	var out []*threadstatev1.WriteSnapshotRequest
+	for rest := payload; len(out) == 0 || rest != ""; {
+		n := min(len(rest), blob.MaxChunkBytes)
+		out = append(out, &threadstatev1.WriteSnapshotRequest{Envelope: e.Proto(), Chunk: []byte(rest[:n])})
+		rest = rest[n:]
+	}
+	out[0].Codec = testCodec
+	out[0].Info = &threadstatev1.SnapshotInfo{Size: uint64(len(payload)), Sha256: content.SHA256[:]}
+	return out
+}
+
+// send sends the parts of a write.
+func send(ctx context.Context, c threadstatev1connect.ThreadStateServiceClient, parts ...*threadstatev1.WriteSnapshotRequest) (string, error) {
+	stream, err := c.WriteSnapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range parts {
+		if stream.Send(p) != nil {
+			break // the answer says why
+		}
+	}
+	res, err := stream.CloseAndReceive()
+	return res.GetSnapshotRef(), err
+}
+
+// loaded is what a load gave.
+type loaded struct {
+	*threadstatev1.HeadInfo
+	payload []byte
+}
+
+// load reads a head to its end.
+func load(ctx context.Context, c threadstatev1connect.ThreadStateServiceClient, req *threadstatev1.LoadHeadRequest) (l loaded, err error) {
+	stream, err := c.LoadHead(ctx, req)
+	if err != nil {
+		return loaded{}, err
+	}
+	defer func() { _ = stream.Close() }()
+	for {
+		m, err := stream.Receive()
+		if errors.Is(err, io.EOF) {
+			return l, nil
+		}
+		if err != nil {
+			return l, err
+		}
+		if m.GetInfo() != nil {
+			l.HeadInfo = m.GetInfo()
+		}
+		l.payload = append(l.payload, m.GetChunk()...)
+	}
 }
 
 func putRequest(e *fencev1.Envelope, key, content string, expected *uint64) *memoryv1.PutRequest {
@@ -246,9 +367,23 @@ func must(t *testing.T, err error) {
 // pending writes a snapshot past the wire and gives its reference.
 func (o *opened) pending(t *testing.T, payload string) string {
 	t.Helper()
-	sum := sha256.Sum256([]byte(payload))
-	writer := threadstate.New(o.stand.Writer, o.hooks, o.stand.Logger, time.Now)
-	ref, err := writer.WriteSnapshot(t.Context(), o.stand.Grant(t, o.stand.Envelope()), threadstate.Codec{Name: testCodec.GetName(), Version: testCodec.GetVersion()}, []byte(payload), sum[:])
+	return o.pendingAs(t, o.stand.Envelope().IdempotencyKey, payload)
+}
+
+func (o *opened) pendingAs(t *testing.T, key, payload string) string {
+	t.Helper()
+	e := o.stand.Envelope()
+	e.IdempotencyKey = key
+	codec := threadstate.Codec{Name: testCodec.GetName(), Version: testCodec.GetVersion()}
+	next := parts(e, payload)
+	ref, err := o.thread().WriteSnapshot(t.Context(), o.stand.Grant(t, e), codec, blob.Of([]byte(payload)), func() ([]byte, error) {
+		if len(next) == 0 {
+			return nil, io.EOF
+		}
+		p := next[0]
+		next = next[1:]
+		return p.GetChunk(), nil
+	})
 	must(t, err)
 	return ref
 }

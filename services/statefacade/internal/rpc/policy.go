@@ -3,12 +3,12 @@ package rpc
 import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
-	"cofferdam.dev/services/statefacade/internal/threadstate"
 )
 
 // wireOverhead is what a message may have besides its payload.
@@ -25,7 +25,7 @@ func Callers(td spiffeid.TrustDomain) identity.AllowList {
 func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
 	thread := rpc.Policy{Callers: Callers(td), Audience: capability.ThreadState, Fence: rpc.RunFence, MaxBytes: wireOverhead}
 	snapshot := thread
-	snapshot.MaxBytes = threadstate.MaxSnapshotBytes + wireOverhead
+	snapshot.MaxBytes = blob.MaxChunkBytes + wireOverhead
 	memory := rpc.Policy{Callers: Callers(td), Audience: capability.Memory, Fence: rpc.RunFence, MaxBytes: 2 * wireOverhead}
 	return map[string]rpc.Policy{
 		threadstatev1connect.ThreadStateServiceLoadHeadProcedure:      thread,

@@ -14,8 +14,7 @@ func (s *session) write(t *testing.T, key, payload string) (string, error) {
 	t.Helper()
 	e := s.stand.Envelope()
 	e.IdempotencyKey = key
-	res, err := s.thread.WriteSnapshot(s.ctx(t, e), writeRequest(e.Proto(), payload))
-	return res.GetSnapshotRef(), err
+	return send(s.ctx(t, e), s.thread, parts(e, payload)...)
 }
 
 func TestSnapshotKeyNamesOneContent(t *testing.T) {
@@ -43,41 +42,6 @@ func TestSnapshotsOfARunAreBounded(t *testing.T) {
 	wantCode(t, err, fault.Capacity)
 	_, err = s.write(t, "key-0", "state")
 	must(t, err)
-}
-
-func TestSnapshotWithWrongDigestIsNotKept(t *testing.T) {
-	s := newSession(t, capability.ThreadState)
-	before := s.state(t)
-	e := s.stand.Envelope()
-	req := writeRequest(e.Proto(), "state")
-	req.Payload = []byte("other")
-	_, err := s.thread.WriteSnapshot(s.ctx(t, e), req)
-	wantCode(t, err, fault.InvalidRequest)
-	if after := s.state(t); after != before {
-		t.Errorf("something was kept: %s", after)
-	}
-}
-
-func TestLargestSnapshot(t *testing.T) {
-	s := newSession(t, capability.ThreadState)
-	payload := string(make([]byte, threadstate.MaxSnapshotBytes))
-	ref, err := s.write(t, "largest", payload)
-	must(t, err)
-	_, err = s.commit(t, ref, 0)
-	must(t, err)
-	s.stand.EndRun(t)
-	s.stand.StartRun(t, "run_after_that")
-	s.wantHead(t, 1, payload)
-
-	before := s.state(t)
-	if _, err = s.write(t, "too-large", payload+"x"); !fault.Is(err, fault.InvalidRequest) && !fault.Is(err, fault.StateTooLarge) {
-		t.Errorf("got %v", err) // the schema has the same bound, and may answer first
-	}
-	_, err = s.write(t, "far-too-large", payload+payload)
-	wantCode(t, err, fault.RequestTooLarge)
-	if after := s.state(t); after != before {
-		t.Error("something was kept")
-	}
 }
 
 // Nor can a later run make it its head.

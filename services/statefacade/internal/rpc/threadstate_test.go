@@ -2,32 +2,32 @@ package rpc_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"testing"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fault"
 	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
 )
 
-func (s *session) load(t *testing.T) (*threadstatev1.LoadHeadResponse, error) {
+func (s *session) load(t *testing.T) (loaded, error) {
 	t.Helper()
 	e := s.stand.Envelope()
-	return s.thread.LoadHead(s.ctx(t, e), &threadstatev1.LoadHeadRequest{Envelope: e.Proto(), Codec: testCodec})
+	return load(s.ctx(t, e), s.thread, &threadstatev1.LoadHeadRequest{Envelope: e.Proto(), Codec: testCodec, Adapter: testAdapter})
 }
 
 // wantHead asserts what a worker loads.
 func (s *session) wantHead(t *testing.T, revision uint64, payload string) {
 	t.Helper()
 	h, err := s.load(t)
-	if err != nil || h.GetRevision() != revision || string(h.GetPayload()) != payload {
-		t.Errorf("head is %d %q, %v; want %d %q", h.GetRevision(), h.GetPayload(), err, revision, payload)
+	if err != nil || h.GetRevision() != revision || string(h.payload) != payload {
+		t.Errorf("head is %d with %d bytes, %v; want %d with %d", h.GetRevision(), len(h.payload), err, revision, len(payload))
 	}
-	if sum := sha256.Sum256([]byte(payload)); revision > 0 && string(h.GetSha256()) != string(sum[:]) {
-		t.Errorf("digest is %x", h.GetSha256())
+	if want := blob.Of([]byte(payload)); revision > 0 && (string(h.GetSnapshot().GetSha256()) != string(want.SHA256[:]) || h.GetSnapshot().GetSize() != uint64(len(payload))) {
+		t.Errorf("payload is said to be %v", h.GetSnapshot())
 	}
 }
 
@@ -105,7 +105,7 @@ func TestHeadThatCannotBeTrustedIsNotLoaded(t *testing.T) {
 			}
 			h, err := s.load(t)
 			wantCode(t, err, c.code)
-			if h != nil {
+			if len(h.payload) > 0 {
 				t.Errorf("it was loaded all the same: %v", h)
 			}
 		})
@@ -121,6 +121,29 @@ func alter(t *testing.T, path, statement string) {
 	if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil && !isNoTable(err) {
 		t.Fatal(err)
 	}
+}
+
+// An adapter loads what it was written with or what it moves up, and nothing else:
+// one of another version may take the same codec for something else.
+func TestLoadByAnotherAdapter(t *testing.T) {
+	s := newSession(t, capability.ThreadState)
+	// The thread of the stand was begun with version 1.
+	for version, want := range map[string]fault.Code{
+		"1": "", "1.0.1": "", "1.4.0": "", "1.0.0-rc.1": fault.WorkerMismatch, "0.9.0": fault.WorkerMismatch, "2.0.0": fault.WorkerMismatch, "next": fault.WorkerMismatch,
+	} {
+		for harness, other := range map[string]fault.Code{testAdapter.GetHarnessId(): want, "acp": fault.WorkerMismatch} {
+			e := s.stand.Envelope()
+			_, err := load(s.ctx(t, e), s.thread, &threadstatev1.LoadHeadRequest{
+				Envelope: e.Proto(), Codec: testCodec, Adapter: &threadstatev1.Adapter{HarnessId: harness, Version: version},
+			})
+			if fault.CodeOf(err) != other {
+				t.Errorf("%s %s: got %v, want %q", harness, version, err, other)
+			}
+		}
+	}
+	e := s.stand.Envelope()
+	_, err := load(s.ctx(t, e), s.thread, &threadstatev1.LoadHeadRequest{Envelope: e.Proto(), Codec: testCodec})
+	wantCode(t, err, fault.InvalidRequest)
 }
 
 // A token for one of the two services opens nothing of the other.

@@ -1,7 +1,9 @@
 package rpc_test
 
 import (
+	"path/filepath"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
@@ -21,7 +23,7 @@ func TestOneFileAndRemoteKeys(t *testing.T) {
 	jwks := stand.Serve(t, rpctest.Service{Handler: stand.Minter, ID: issuer, Allow: identity.AllowList{identity.Exactly(self)}})
 	rt := &service.Runtime{Logger: stand.Logger, Telemetry: stand.Telemetry, TrustDomain: stand.Domain.TrustDomain(), Source: stand.Source(t, self)}
 	svc, err := statefacade.New(t.Context(), &statefacade.Config{
-		Store: stand.StorePath, StateStore: stand.StorePath,
+		Store: stand.StorePath, StateStore: stand.StorePath, BlobURL: "file://" + filepath.Join(t.TempDir(), "snapshots"), SweepInterval: time.Minute,
 		CapabilityURL: jwks, CapabilityID: issuer.String(), Issuer: stand.Minter.Issuer(),
 	}, rt, statefacade.Deps{})
 	must(t, err)

@@ -2,10 +2,11 @@ package threadstate
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"time"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/statefacade/internal/digest"
 )
@@ -13,9 +14,18 @@ import (
 // Bounds of thread state.
 const (
 	// MaxSnapshotBytes bounds one snapshot.
-	MaxSnapshotBytes = 1 << 20
+	MaxSnapshotBytes = blob.MaxBytes
+	// MaxInlineBytes is what stands in the snapshot store itself; larger payloads
+	// stand in the object store.
+	MaxInlineBytes = 1 << 20
 	// MaxSnapshotsPerRun bounds how many snapshots one run may leave.
 	MaxSnapshotsPerRun = 16
+	// MaxWritesPerMinute bounds how many snapshots of one binding are written within
+	// a minute.
+	MaxWritesPerMinute = 120
+	// MaxKeptBytes bounds the snapshots of one binding together: those of the last
+	// minute, of its run, and its head.
+	MaxKeptBytes = 1 << 30
 )
 
 // Errors of a Snapshots store. Everything else is a failure of the store, whose
@@ -52,17 +62,30 @@ func (o Owner) ref(key string) string {
 	return "snap_" + digest.Of(o.BindingID, fmt.Sprint(o.Epoch), fmt.Sprint(o.Generation), o.RunID, key)
 }
 
-// Info is a snapshot without its payload.
+// Info is what a snapshot is known by: the same write again has the same.
 type Info struct {
-	Ref    string
-	Owner  Owner
-	Codec  Codec
-	SHA256 [sha256.Size]byte
+	Ref   string
+	Owner Owner
+	Codec Codec
+	blob.Content
+}
+
+// Entry is a snapshot without its payload.
+type Entry struct {
+	Info
+	// Blob is the key of the payload in the object store; empty where it stands
+	// in the snapshot store.
+	Blob string
+	// Confirmed says that it is pending, or the head.
+	Confirmed bool
+	// At is when it was staged, to the microsecond.
+	At time.Time
 }
 
 // Snapshot is opaque native state.
 type Snapshot struct {
-	Info
+	Entry
+	// Payload, where Blob is empty.
 	Payload []byte
 }
 
@@ -75,7 +98,7 @@ type Snapshots interface {
 	// Stage keeps s where none of its Ref stands, and gives the one that stands
 	// afterwards, whatever its state: it may have other content. ErrFull where
 	// the run has most snapshots already, of any generation and state.
-	Stage(ctx context.Context, s Snapshot, most int) (stands Info, err error)
+	Stage(ctx context.Context, s Snapshot, most int) (stands Entry, err error)
 	// Confirm makes a staged snapshot pending. A repeat is harmless.
 	// ErrNoSnapshot where none of the Ref stands.
 	Confirm(ctx context.Context, ref string) error
@@ -83,7 +106,22 @@ type Snapshots interface {
 	// other one alone. A repeat is harmless.
 	Drop(ctx context.Context, ref string) error
 	// Stat gives a confirmed snapshot without its payload, or ErrNoSnapshot.
-	Stat(ctx context.Context, ref string) (Info, error)
+	Stat(ctx context.Context, ref string) (Entry, error)
 	// Load gives a confirmed snapshot, or ErrNoSnapshot.
 	Load(ctx context.Context, ref string) (Snapshot, error)
+	Collection
+}
+
+// Collection is what finds and removes snapshots that lost.
+type Collection interface {
+	// List gives all snapshots of a binding, of every state, the oldest first.
+	List(ctx context.Context, bindingID string) ([]Entry, error)
+	// Remove removes one of any state. A repeat is harmless.
+	Remove(ctx context.Context, ref string) error
+	// Unsettled gives the bindings, in the order of their ids and after one of
+	// them, that have a snapshot from before a time which was not settled.
+	Unsettled(ctx context.Context, before time.Time, after string, limit int) ([]string, error)
+	// Settle says that a snapshot was looked at and stays until its binding has a
+	// newer one. A repeat is harmless.
+	Settle(ctx context.Context, ref string) error
 }

@@ -15,13 +15,16 @@
 // staging was current at the staging. A replaced lease is stale_lease, and what
 // was staged is dropped.
 //
+// A payload over MaxInlineBytes stands in the object store, where the entry that
+// was staged before says.
+//
 // # What is left behind
 //
-// A confirmed snapshot that lost (its run ended without committing it, or a
-// later head took its place) is never deleted here. Write 5 allows that only
-// after a majority read has shown that its run is over and that it is not the
-// head; a sweeper that reads so is not part of this version. What a run can leave
-// is bounded by MaxSnapshotsPerRun and MaxSnapshotBytes.
+// A snapshot that lost (its run ended without committing it, or a later head took
+// its place) is removed when the binding's next one is written, and by [Service.Sweep].
+// Write 5 allows that only after a majority read has shown that its run is over and
+// that it is not the head. What a run can leave until then is bounded by
+// MaxSnapshotsPerRun, MaxWritesPerMinute and MaxKeptBytes.
 package threadstate
 
 import (
@@ -30,6 +33,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 )
@@ -39,13 +43,15 @@ type Service struct {
 	writer    *binding.Writer
 	guard     *fence.Guard
 	snapshots Snapshots
+	blobs     blob.Store
 	logger    *slog.Logger
 	now       func() time.Time
 }
 
-// New makes the service. now is time.Now outside of tests.
-func New(w *binding.Writer, s Snapshots, logger *slog.Logger, now func() time.Time) *Service {
-	return &Service{writer: w, guard: fence.NewGuard(w, now), snapshots: s, logger: logger, now: now}
+// New makes the service. Payloads that are large stand in blobs. now is time.Now
+// outside of tests.
+func New(w *binding.Writer, s Snapshots, blobs blob.Store, logger *slog.Logger, now func() time.Time) *Service {
+	return &Service{writer: w, guard: fence.NewGuard(w, now), snapshots: s, blobs: blobs, logger: logger, now: now}
 }
 
 // lost is the fault for a snapshot store that failed: nothing was acknowledged,

@@ -30,9 +30,14 @@ type Endpoints struct {
 	ModelAlias                                              string
 }
 
+// Adapter is what this worker runs. It loads only the state of threads that belong
+// to it.
+type Adapter struct{ ID, Version string }
+
 // Connector makes the facades of runs. It implements session.Connector.
 type Connector struct {
 	endpoints Endpoints
+	adapter   Adapter
 	pause     time.Duration // before a request is repeated for the first time
 	model     *http.Client
 	trace     propagation.TextMapPropagator
@@ -44,8 +49,8 @@ type Connector struct {
 }
 
 // New makes a Connector. It makes no connection.
-func New(e Endpoints, src identity.Source, tel *telemetry.Telemetry) (*Connector, error) {
-	c := &Connector{endpoints: e, pause: firstPause, model: e.ModelProxy.HTTPClient(src), trace: tel.Propagator}
+func New(e Endpoints, a Adapter, src identity.Source, tel *telemetry.Telemetry) (*Connector, error) {
+	c := &Connector{endpoints: e, adapter: a, pause: firstPause, model: e.ModelProxy.HTTPClient(src), trace: tel.Propagator}
 	c.clients = append(c.clients, c.model)
 	conns := make([]*connect.Client, 0, 4)
 	for _, ep := range []rpc.Endpoint{e.ToolBroker, e.ThreadState, e.FileBroker, e.Memory} {
@@ -70,7 +75,7 @@ func (c *Connector) Connect(env fence.Envelope, tokens []session.Token, point se
 	for _, t := range tokens {
 		by[capability.Audience(t.Audience)] = t.Token
 	}
-	a := authority{env: env, tokens: by, pause: c.pause}
+	a := authority{env: env, adapter: c.adapter, tokens: by, pause: c.pause}
 	header, err := rpc.EncodeEnvelope(a.envelope("model"))
 	if err != nil {
 		return harness.Facades{}, err
@@ -101,9 +106,10 @@ func (c *Connector) Close() {
 
 // authority is what one run may show: its envelope and its tokens.
 type authority struct {
-	env    fence.Envelope
-	tokens map[capability.Audience]string
-	pause  time.Duration
+	env     fence.Envelope
+	adapter Adapter
+	tokens  map[capability.Audience]string
+	pause   time.Duration
 }
 
 // envelope for one effect of the run.

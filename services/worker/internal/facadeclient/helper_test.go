@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -198,34 +200,73 @@ func (b *brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 	return res, nil
 }
 
-func (b *brokers) LoadHead(ctx context.Context, _ *threadstatev1.LoadHeadRequest) (*threadstatev1.LoadHeadResponse, error) {
+// testAdapter is the one of the stand's record.
+var testAdapter = Adapter{ID: "native", Version: "1"}
+
+func (b *brokers) LoadHead(ctx context.Context, req *threadstatev1.LoadHeadRequest, out threadstatev1connect.ThreadStateServiceLoadHeadServerStream) error {
 	if err := b.enter("LoadHead"); err != nil {
-		return nil, err
+		return err
 	}
 	env, _ := rpc.EnvelopeFrom(ctx)
 	r, err := b.stand.Writer.Backend().Load(ctx, env.BindingID)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if a := req.GetAdapter(); a.GetHarnessId() != r.Identity.HarnessID || a.GetVersion() != r.Identity.AdapterVersion {
+		return fault.New(fault.WorkerMismatch, "test")
+	}
+	if r.Head.Revision == 0 {
+		return out.Send(&threadstatev1.LoadHeadResponse{Info: &threadstatev1.HeadInfo{}})
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	payload := b.snapshots[r.Head.SnapshotRef]
+	b.mu.Unlock()
 	sum, err := hex.DecodeString(r.Head.SHA256)
-	return &threadstatev1.LoadHeadResponse{
-		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef, Payload: b.snapshots[r.Head.SnapshotRef], Sha256: sum,
-	}, err
+	if err != nil {
+		return err
+	}
+	info := &threadstatev1.HeadInfo{
+		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef,
+		Snapshot: &threadstatev1.SnapshotInfo{Size: uint64(len(payload)), Sha256: sum},
+	}
+	for chunk := range slices.Chunk(payload, blob.MaxChunkBytes) {
+		if err := out.Send(&threadstatev1.LoadHeadResponse{Info: info, Chunk: chunk}); err != nil {
+			return err
+		}
+		info = nil
+	}
+	return nil
 }
 
-func (b *brokers) WriteSnapshot(_ context.Context, req *threadstatev1.WriteSnapshotRequest) (*threadstatev1.WriteSnapshotResponse, error) {
+func (b *brokers) WriteSnapshot(_ context.Context, in threadstatev1connect.ThreadStateServiceWriteSnapshotServerStream) (*threadstatev1.WriteSnapshotResponse, error) {
+	first, err := in.Receive()
+	if err != nil {
+		return nil, err
+	}
 	if err := b.enter("WriteSnapshot"); err != nil {
 		return nil, err
 	}
+	payload := bytes.Clone(first.GetChunk())
+	for {
+		m, err := in.Receive()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		payload = append(payload, m.GetChunk()...)
+	}
+	if want := blob.Of(payload); first.GetInfo().GetSize() != uint64(len(payload)) || !bytes.Equal(first.GetInfo().GetSha256(), want.SHA256[:]) {
+		return nil, fault.New(fault.InvalidRequest, "test")
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ref := "snap_" + req.GetEnvelope().GetRunId() + "_" + req.GetEnvelope().GetIdempotencyKey()
-	if stands, ok := b.snapshots[ref]; ok && !bytes.Equal(stands, req.GetPayload()) {
+	ref := "snap_" + first.GetEnvelope().GetRunId() + "_" + first.GetEnvelope().GetIdempotencyKey()
+	if stands, ok := b.snapshots[ref]; ok && !bytes.Equal(stands, payload) {
 		return nil, fault.New(fault.IdempotencyConflict, "test")
 	}
-	b.snapshots[ref] = req.GetPayload()
+	b.snapshots[ref] = payload
 	return &threadstatev1.WriteSnapshotResponse{SnapshotRef: ref}, nil
 }
 
@@ -452,7 +493,7 @@ func (c *client) endpoint(name string) rpc.Endpoint {
 
 func (c *client) facades(t *testing.T, ep rpc.Endpoint, tokens []session.Token) harness.Facades {
 	t.Helper()
-	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, Memory: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"},
+	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, Memory: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"}, testAdapter,
 		c.stand.Source(t, rpctest.SandboxID()), c.stand.Telemetry)
 	must(t, err)
 	t.Cleanup(conn.Close)

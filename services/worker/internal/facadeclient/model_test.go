@@ -120,7 +120,7 @@ func modelService(t *testing.T, h http.HandlerFunc) (harness.Model, *rpctest.Sta
 	must(t, err)
 	id := rpctest.ServiceID("modelproxy")
 	ep := rpc.Endpoint{Address: s.Serve(t, rpctest.Service{Handler: handler, ID: id, Allow: callers}), ID: id}
-	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, Memory: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"}, s.Source(t, rpctest.SandboxID()), s.Telemetry)
+	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, Memory: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"}, testAdapter, s.Source(t, rpctest.SandboxID()), s.Telemetry)
 	must(t, err)
 	t.Cleanup(conn.Close)
 	claims := capability.Claims{

@@ -5,7 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"io"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -34,20 +37,70 @@ func (t *threadState) Load(ctx context.Context, c harness.Codec) (harness.Head, 
 		return harness.Head{}, err
 	}
 	ctx = rpc.WithToken(ctx, token)
-	var res *threadstatev1.LoadHeadResponse
-	if out := repeat(ctx, t.pause, func(ctx context.Context) error {
-		var err error
-		res, err = t.client.LoadHead(ctx, &threadstatev1.LoadHeadRequest{Envelope: t.envelope("load").Proto(), Codec: codec(c)})
+	var head harness.Head
+	out := repeat(ctx, t.pause, func(ctx context.Context) (err error) {
+		head, err = t.load(ctx, c)
 		return err
-	}); out.err != nil {
-		return harness.Head{}, out.err
+	})
+	return head, out.err
+}
+
+// load reads a head to its end. One that is not what it is said to be is an error.
+func (t *threadState) load(ctx context.Context, c harness.Codec) (harness.Head, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends a stream that was not read to its end
+	stream, err := t.client.LoadHead(ctx, &threadstatev1.LoadHeadRequest{
+		Envelope: t.envelope("load").Proto(), Codec: codec(c),
+		Adapter: &threadstatev1.Adapter{HarnessId: t.adapter.ID, Version: t.adapter.Version},
+	})
+	if err != nil {
+		return harness.Head{}, err
 	}
-	if res.GetRevision() > 0 {
-		if sum := sha256.Sum256(res.GetPayload()); !bytes.Equal(sum[:], res.GetSha256()) {
-			return harness.Head{}, fault.Wrap(errors.New("thread state does not have its SHA-256"), fault.PersistenceFailed, "facadeclient.Load")
+	first, err := stream.Receive()
+	if err != nil {
+		return harness.Head{}, ended(err)
+	}
+	info := first.GetInfo()
+	if info.GetRevision() == 0 {
+		return harness.Head{}, nil
+	}
+	want, err := contentOf(info.GetSnapshot())
+	if err != nil {
+		return harness.Head{}, err
+	}
+	payload := bytes.NewBuffer(make([]byte, 0, want.Size))
+	chunk := first.GetChunk()
+	err = blob.Receive(payload, want, func() ([]byte, error) {
+		if chunk != nil {
+			defer func() { chunk = nil }()
+			return chunk, nil
 		}
+		m, err := stream.Receive()
+		return m.GetChunk(), err
+	})
+	switch {
+	case errors.Is(err, blob.ErrTooLong), errors.Is(err, blob.ErrTooShort), errors.Is(err, blob.ErrDigest):
+		return harness.Head{}, fault.Wrap(fmt.Errorf("thread state: %w", err), fault.PersistenceFailed, "facadeclient.Load")
+	case err != nil:
+		return harness.Head{}, err
 	}
-	return harness.Head{Revision: res.GetRevision(), Payload: res.GetPayload()}, nil
+	return harness.Head{Revision: info.GetRevision(), Payload: payload.Bytes()}, nil
+}
+
+// contentOf is what a head says that it is.
+func contentOf(i *threadstatev1.SnapshotInfo) (blob.Content, error) {
+	if i.GetSize() < 1 || i.GetSize() > blob.MaxBytes || len(i.GetSha256()) != sha256.Size {
+		return blob.Content{}, fault.Wrap(errors.New("thread state: no such size or digest"), fault.PersistenceFailed, "facadeclient.Load")
+	}
+	return blob.Content{Size: int64(i.GetSize()), SHA256: [sha256.Size]byte(i.GetSha256())}, nil //nolint:gosec // at most 64 MiB
+}
+
+// ended is the fault of a stream without a message.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fault.Wrap(errors.New("thread state: an answer without parts"), fault.Internal, "facadeclient.Load")
+	}
+	return err
 }
 
 // Commit writes the snapshot as pending and then moves the head. An outcome
@@ -126,11 +179,26 @@ func (t *threadState) commit(ctx context.Context, c harness.Codec, revision uint
 }
 
 func (t *threadState) writeSnapshot(ctx context.Context, c harness.Codec, payload []byte) (ref string, err error) {
-	sum := sha256.Sum256(payload)
+	if len(payload) > blob.MaxBytes {
+		return "", fault.New(fault.StateTooLarge, "facadeclient.Commit")
+	}
+	content := blob.Of(payload)
 	out := repeat(ctx, t.pause, func(ctx context.Context) error {
-		res, err := t.client.WriteSnapshot(ctx, &threadstatev1.WriteSnapshotRequest{
-			Envelope: t.envelope("snapshot").Proto(), Codec: codec(c), Payload: payload, Sha256: sum[:],
-		})
+		stream, err := t.client.WriteSnapshot(ctx)
+		if err != nil {
+			return err
+		}
+		first := &threadstatev1.WriteSnapshotRequest{
+			Codec: codec(c), Info: &threadstatev1.SnapshotInfo{Size: uint64(len(payload)), Sha256: content.SHA256[:]},
+		}
+		for part, rest := first, payload; ; part = (&threadstatev1.WriteSnapshotRequest{}) {
+			n := min(len(rest), blob.MaxChunkBytes)
+			part.Envelope, part.Chunk, rest = t.envelope("snapshot").Proto(), rest[:n], rest[n:]
+			if stream.Send(part) != nil || len(rest) == 0 {
+				break // what is wrong, the answer says
+			}
+		}
+		res, err := stream.CloseAndReceive()
 		ref = res.GetSnapshotRef()
 		return err
 	})

@@ -1,6 +1,7 @@
 package facadeclient
 
 import (
+	"bytes"
 	"testing"
 
 	"cofferdam.dev/pkg/binding"
@@ -44,6 +45,26 @@ func TestLoad(t *testing.T) {
 	})
 	_, err = c.Thread.Load(t.Context(), testCodec)
 	wantCode(t, err, fault.PersistenceFailed)
+}
+
+// State of many parts travels whole, in both directions, and may be asked for
+// again where an answer was lost in the middle.
+func TestLargeState(t *testing.T) {
+	c := newClient(t)
+	payload := bytes.Repeat([]byte("state of a turn "), 20<<16)
+	twice := first(2)
+	c.arm(func(b *brokers) {
+		b.lose = func(p string) bool {
+			return twice(p, threadstatev1connect.ThreadStateServiceWriteSnapshotProcedure) || twice(p, threadstatev1connect.ThreadStateServiceLoadHeadProcedure)
+		}
+	})
+	must(t, c.Thread.Commit(t.Context(), testCodec, 0, payload))
+	head, err := c.Thread.Load(t.Context(), testCodec)
+	must(t, err)
+	if head.Revision != 1 || !bytes.Equal(head.Payload, payload) {
+		t.Errorf("revision %d with %d bytes", head.Revision, len(head.Payload))
+	}
+	wantCode(t, c.Thread.Commit(t.Context(), testCodec, 1, make([]byte, 64<<20+1)), fault.StateTooLarge)
 }
 
 // A commit whose answers are lost happens once, and is known to have happened.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/strictjson"
@@ -66,8 +67,8 @@ type openCall struct {
 	Conversation *conversation `json:"conversation,omitempty"`
 }
 
-// maxState is more than a profile allows, in bytes.
-const maxState = 4 << 20
+// maxState is the most that a profile allows, in bytes.
+const maxState = blob.MaxBytes
 
 // begun is a conversation without messages.
 func begun() *conversation { return &conversation{Messages: []model.Message{}} }

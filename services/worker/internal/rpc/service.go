@@ -56,7 +56,8 @@ func (s *Service) Bind(ctx context.Context, req *workerv1.BindRequest) (*workerv
 		return nil, err
 	}
 	err = s.session.Bind(ctx, b, func() (session.Connector, error) {
-		return facadeclient.New(endpoints, s.source, s.tel)
+		adapter := facadeclient.Adapter{ID: b.Expected.HarnessID, Version: b.Expected.AdapterVersion}
+		return facadeclient.New(endpoints, adapter, s.source, s.tel)
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/strictjson"
@@ -18,7 +19,7 @@ func codec() harness.Codec { return harness.Codec{Name: "cofferdam.scripted", Ve
 const (
 	maxSayings    = 32
 	maxRemembered = 1 << 10
-	maxState      = 2 << 20
+	maxState      = blob.MaxBytes
 )
 
 // state is the thread state.

@@ -226,7 +226,7 @@ type rememberStep struct {
 
 func (s *rememberStep) check() error {
 	if !event.ValidID(s.Key) || s.Bytes < 0 || s.Bytes > maxState {
-		return errors.New("key: an id; bytes: 0 to 2 MiB")
+		return errors.New("key: an id; bytes: 0 to 64 MiB")
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 )
@@ -189,7 +190,7 @@ func (t *turn) addState(piece []byte) error {
 }
 
 // contractState is the largest state of the contract, in bytes.
-const contractState = 1 << 20
+const contractState = blob.MaxBytes
 
 // mostState is how large the program's part of the state may be.
 func (t *turn) mostState() int {

@@ -76,18 +76,73 @@ func (x *Codec) GetVersion() uint32 {
 	return 0
 }
 
-// LoadHeadRequest names the codec that the harness can read.
-type LoadHeadRequest struct {
+// Adapter is the harness adapter that a worker runs.
+type Adapter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Envelope      *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
-	Codec         *Codec                 `protobuf:"bytes,2,opt,name=codec,proto3" json:"codec,omitempty"`
+	HarnessId     string                 `protobuf:"bytes,1,opt,name=harness_id,json=harnessId,proto3" json:"harness_id,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Adapter) Reset() {
+	*x = Adapter{}
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Adapter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Adapter) ProtoMessage() {}
+
+func (x *Adapter) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Adapter.ProtoReflect.Descriptor instead.
+func (*Adapter) Descriptor() ([]byte, []int) {
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Adapter) GetHarnessId() string {
+	if x != nil {
+		return x.HarnessId
+	}
+	return ""
+}
+
+func (x *Adapter) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+// LoadHeadRequest names what can read the head.
+type LoadHeadRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	Codec    *Codec                 `protobuf:"bytes,2,opt,name=codec,proto3" json:"codec,omitempty"`
+	// The adapter has to be the one that the thread belongs to.
+	Adapter       *Adapter `protobuf:"bytes,3,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LoadHeadRequest) Reset() {
 	*x = LoadHeadRequest{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[1]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -99,7 +154,7 @@ func (x *LoadHeadRequest) String() string {
 func (*LoadHeadRequest) ProtoMessage() {}
 
 func (x *LoadHeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[1]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -112,7 +167,7 @@ func (x *LoadHeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHeadRequest.ProtoReflect.Descriptor instead.
 func (*LoadHeadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{1}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *LoadHeadRequest) GetEnvelope() *v1.Envelope {
@@ -129,21 +184,26 @@ func (x *LoadHeadRequest) GetCodec() *Codec {
 	return nil
 }
 
-// LoadHeadResponse is the durable head; revision 0 and no payload for a new thread.
+func (x *LoadHeadRequest) GetAdapter() *Adapter {
+	if x != nil {
+		return x.Adapter
+	}
+	return nil
+}
+
+// LoadHeadResponse is one part of the durable head; the first has its info and
+// may have no chunk.
 type LoadHeadResponse struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Revision    uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	SnapshotRef string                 `protobuf:"bytes,2,opt,name=snapshot_ref,json=snapshotRef,proto3" json:"snapshot_ref,omitempty"`
-	Payload     []byte                 `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
-	// SHA-256 of the payload.
-	Sha256        []byte `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *HeadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Chunk         []byte                 `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LoadHeadResponse) Reset() {
 	*x = LoadHeadResponse{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[2]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -155,7 +215,7 @@ func (x *LoadHeadResponse) String() string {
 func (*LoadHeadResponse) ProtoMessage() {}
 
 func (x *LoadHeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[2]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -168,51 +228,153 @@ func (x *LoadHeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHeadResponse.ProtoReflect.Descriptor instead.
 func (*LoadHeadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{2}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *LoadHeadResponse) GetRevision() uint64 {
+func (x *LoadHeadResponse) GetInfo() *HeadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *LoadHeadResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// HeadInfo says what will come: revision 0 and nothing else for a new thread.
+type HeadInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	SnapshotRef   string                 `protobuf:"bytes,2,opt,name=snapshot_ref,json=snapshotRef,proto3" json:"snapshot_ref,omitempty"`
+	Snapshot      *SnapshotInfo          `protobuf:"bytes,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeadInfo) Reset() {
+	*x = HeadInfo{}
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeadInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeadInfo) ProtoMessage() {}
+
+func (x *HeadInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeadInfo.ProtoReflect.Descriptor instead.
+func (*HeadInfo) Descriptor() ([]byte, []int) {
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *HeadInfo) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
 }
 
-func (x *LoadHeadResponse) GetSnapshotRef() string {
+func (x *HeadInfo) GetSnapshotRef() string {
 	if x != nil {
 		return x.SnapshotRef
 	}
 	return ""
 }
 
-func (x *LoadHeadResponse) GetPayload() []byte {
+func (x *HeadInfo) GetSnapshot() *SnapshotInfo {
 	if x != nil {
-		return x.Payload
+		return x.Snapshot
 	}
 	return nil
 }
 
-func (x *LoadHeadResponse) GetSha256() []byte {
+// SnapshotInfo is what a payload is known by.
+type SnapshotInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In bytes: 1 to 64 MiB.
+	Size          uint64 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Sha256        []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotInfo) Reset() {
+	*x = SnapshotInfo{}
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotInfo) ProtoMessage() {}
+
+func (x *SnapshotInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotInfo.ProtoReflect.Descriptor instead.
+func (*SnapshotInfo) Descriptor() ([]byte, []int) {
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SnapshotInfo) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SnapshotInfo) GetSha256() []byte {
 	if x != nil {
 		return x.Sha256
 	}
 	return nil
 }
 
-// WriteSnapshotRequest is a snapshot of at most 1 MiB.
+// WriteSnapshotRequest is one part of a snapshot. Every part carries the envelope.
 type WriteSnapshotRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Envelope      *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
-	Codec         *Codec                 `protobuf:"bytes,2,opt,name=codec,proto3" json:"codec,omitempty"`
-	Payload       []byte                 `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
-	Sha256        []byte                 `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	// Codec and info: only in the first part.
+	Codec         *Codec        `protobuf:"bytes,2,opt,name=codec,proto3" json:"codec,omitempty"`
+	Info          *SnapshotInfo `protobuf:"bytes,3,opt,name=info,proto3" json:"info,omitempty"`
+	Chunk         []byte        `protobuf:"bytes,4,opt,name=chunk,proto3" json:"chunk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WriteSnapshotRequest) Reset() {
 	*x = WriteSnapshotRequest{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[3]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +386,7 @@ func (x *WriteSnapshotRequest) String() string {
 func (*WriteSnapshotRequest) ProtoMessage() {}
 
 func (x *WriteSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[3]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +399,7 @@ func (x *WriteSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*WriteSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{3}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WriteSnapshotRequest) GetEnvelope() *v1.Envelope {
@@ -254,16 +416,16 @@ func (x *WriteSnapshotRequest) GetCodec() *Codec {
 	return nil
 }
 
-func (x *WriteSnapshotRequest) GetPayload() []byte {
+func (x *WriteSnapshotRequest) GetInfo() *SnapshotInfo {
 	if x != nil {
-		return x.Payload
+		return x.Info
 	}
 	return nil
 }
 
-func (x *WriteSnapshotRequest) GetSha256() []byte {
+func (x *WriteSnapshotRequest) GetChunk() []byte {
 	if x != nil {
-		return x.Sha256
+		return x.Chunk
 	}
 	return nil
 }
@@ -278,7 +440,7 @@ type WriteSnapshotResponse struct {
 
 func (x *WriteSnapshotResponse) Reset() {
 	*x = WriteSnapshotResponse{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[4]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -290,7 +452,7 @@ func (x *WriteSnapshotResponse) String() string {
 func (*WriteSnapshotResponse) ProtoMessage() {}
 
 func (x *WriteSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[4]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +465,7 @@ func (x *WriteSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*WriteSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{4}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WriteSnapshotResponse) GetSnapshotRef() string {
@@ -332,7 +494,7 @@ type CommitHeadRequest struct {
 
 func (x *CommitHeadRequest) Reset() {
 	*x = CommitHeadRequest{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[5]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -344,7 +506,7 @@ func (x *CommitHeadRequest) String() string {
 func (*CommitHeadRequest) ProtoMessage() {}
 
 func (x *CommitHeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[5]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -357,7 +519,7 @@ func (x *CommitHeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitHeadRequest.ProtoReflect.Descriptor instead.
 func (*CommitHeadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{5}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CommitHeadRequest) GetEnvelope() *v1.Envelope {
@@ -414,7 +576,7 @@ type PendingInterrupt struct {
 
 func (x *PendingInterrupt) Reset() {
 	*x = PendingInterrupt{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +588,7 @@ func (x *PendingInterrupt) String() string {
 func (*PendingInterrupt) ProtoMessage() {}
 
 func (x *PendingInterrupt) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[6]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +601,7 @@ func (x *PendingInterrupt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingInterrupt.ProtoReflect.Descriptor instead.
 func (*PendingInterrupt) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{6}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PendingInterrupt) GetInterruptId() string {
@@ -469,7 +631,7 @@ type CommitHeadResponse struct {
 
 func (x *CommitHeadResponse) Reset() {
 	*x = CommitHeadResponse{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +643,7 @@ func (x *CommitHeadResponse) String() string {
 func (*CommitHeadResponse) ProtoMessage() {}
 
 func (x *CommitHeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[7]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +656,7 @@ func (x *CommitHeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitHeadResponse.ProtoReflect.Descriptor instead.
 func (*CommitHeadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{7}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CommitHeadResponse) GetRevision() uint64 {
@@ -521,7 +683,7 @@ type MarkUncertainRequest struct {
 
 func (x *MarkUncertainRequest) Reset() {
 	*x = MarkUncertainRequest{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +695,7 @@ func (x *MarkUncertainRequest) String() string {
 func (*MarkUncertainRequest) ProtoMessage() {}
 
 func (x *MarkUncertainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[8]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +708,7 @@ func (x *MarkUncertainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkUncertainRequest.ProtoReflect.Descriptor instead.
 func (*MarkUncertainRequest) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{8}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MarkUncertainRequest) GetEnvelope() *v1.Envelope {
@@ -566,7 +728,7 @@ type MarkUncertainResponse struct {
 
 func (x *MarkUncertainResponse) Reset() {
 	*x = MarkUncertainResponse{}
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[9]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +740,7 @@ func (x *MarkUncertainResponse) String() string {
 func (*MarkUncertainResponse) ProtoMessage() {}
 
 func (x *MarkUncertainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[9]
+	mi := &file_harness_threadstate_v1_threadstate_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +753,7 @@ func (x *MarkUncertainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkUncertainResponse.ProtoReflect.Descriptor instead.
 func (*MarkUncertainResponse) Descriptor() ([]byte, []int) {
-	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{9}
+	return file_harness_threadstate_v1_threadstate_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MarkUncertainResponse) GetEnd() string {
@@ -608,20 +770,30 @@ const file_harness_threadstate_v1_threadstate_proto_rawDesc = "" +
 	"(harness/threadstate/v1/threadstate.proto\x12\x16harness.threadstate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fharness/fence/v1/envelope.proto\"_\n" +
 	"\x05Codec\x123\n" +
 	"\x04name\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[a-z][a-z0-9_.-]{0,63}$R\x04name\x12!\n" +
-	"\aversion\x18\x02 \x01(\rB\a\xbaH\x04*\x02(\x01R\aversion\"\x8e\x01\n" +
+	"\aversion\x18\x02 \x01(\rB\a\xbaH\x04*\x02(\x01R\aversion\"l\n" +
+	"\aAdapter\x12<\n" +
+	"\n" +
+	"harness_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[a-z][a-z0-9_]{1,63}$R\tharnessId\x12#\n" +
+	"\aversion\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01(@R\aversion\"\xd1\x01\n" +
 	"\x0fLoadHeadRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12;\n" +
-	"\x05codec\x18\x02 \x01(\v2\x1d.harness.threadstate.v1.CodecB\x06\xbaH\x03\xc8\x01\x01R\x05codec\"\x83\x01\n" +
-	"\x10LoadHeadResponse\x12\x1a\n" +
+	"\x05codec\x18\x02 \x01(\v2\x1d.harness.threadstate.v1.CodecB\x06\xbaH\x03\xc8\x01\x01R\x05codec\x12A\n" +
+	"\aadapter\x18\x03 \x01(\v2\x1f.harness.threadstate.v1.AdapterB\x06\xbaH\x03\xc8\x01\x01R\aadapter\"^\n" +
+	"\x10LoadHeadResponse\x124\n" +
+	"\x04info\x18\x01 \x01(\v2 .harness.threadstate.v1.HeadInfoR\x04info\x12\x14\n" +
+	"\x05chunk\x18\x02 \x01(\fR\x05chunk\"\x8b\x01\n" +
+	"\bHeadInfo\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12!\n" +
-	"\fsnapshot_ref\x18\x02 \x01(\tR\vsnapshotRef\x12\x18\n" +
-	"\apayload\x18\x03 \x01(\fR\apayload\x12\x16\n" +
-	"\x06sha256\x18\x04 \x01(\fR\x06sha256\"\xdb\x01\n" +
+	"\fsnapshot_ref\x18\x02 \x01(\tR\vsnapshotRef\x12@\n" +
+	"\bsnapshot\x18\x03 \x01(\v2$.harness.threadstate.v1.SnapshotInfoR\bsnapshot\"Q\n" +
+	"\fSnapshotInfo\x12 \n" +
+	"\x04size\x18\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80 (\x01R\x04size\x12\x1f\n" +
+	"\x06sha256\x18\x02 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\"\xe6\x01\n" +
 	"\x14WriteSnapshotRequest\x12>\n" +
-	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12;\n" +
-	"\x05codec\x18\x02 \x01(\v2\x1d.harness.threadstate.v1.CodecB\x06\xbaH\x03\xc8\x01\x01R\x05codec\x12%\n" +
-	"\apayload\x18\x03 \x01(\fB\v\xbaH\bz\x06\x10\x01\x18\x80\x80@R\apayload\x12\x1f\n" +
-	"\x06sha256\x18\x04 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\":\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x123\n" +
+	"\x05codec\x18\x02 \x01(\v2\x1d.harness.threadstate.v1.CodecR\x05codec\x128\n" +
+	"\x04info\x18\x03 \x01(\v2$.harness.threadstate.v1.SnapshotInfoR\x04info\x12\x1f\n" +
+	"\x05chunk\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\x05chunk\":\n" +
 	"\x15WriteSnapshotResponse\x12!\n" +
 	"\fsnapshot_ref\x18\x01 \x01(\tR\vsnapshotRef\"\xee\x02\n" +
 	"\x11CommitHeadRequest\x12>\n" +
@@ -640,10 +812,10 @@ const file_harness_threadstate_v1_threadstate_proto_rawDesc = "" +
 	"\x14MarkUncertainRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\")\n" +
 	"\x15MarkUncertainResponse\x12\x10\n" +
-	"\x03end\x18\x01 \x01(\tR\x03end2\xb9\x03\n" +
-	"\x12ThreadStateService\x12b\n" +
-	"\bLoadHead\x12'.harness.threadstate.v1.LoadHeadRequest\x1a(.harness.threadstate.v1.LoadHeadResponse\"\x03\x90\x02\x01\x12l\n" +
-	"\rWriteSnapshot\x12,.harness.threadstate.v1.WriteSnapshotRequest\x1a-.harness.threadstate.v1.WriteSnapshotResponse\x12c\n" +
+	"\x03end\x18\x01 \x01(\tR\x03end2\xbd\x03\n" +
+	"\x12ThreadStateService\x12d\n" +
+	"\bLoadHead\x12'.harness.threadstate.v1.LoadHeadRequest\x1a(.harness.threadstate.v1.LoadHeadResponse\"\x03\x90\x02\x010\x01\x12n\n" +
+	"\rWriteSnapshot\x12,.harness.threadstate.v1.WriteSnapshotRequest\x1a-.harness.threadstate.v1.WriteSnapshotResponse(\x01\x12c\n" +
 	"\n" +
 	"CommitHead\x12).harness.threadstate.v1.CommitHeadRequest\x1a*.harness.threadstate.v1.CommitHeadResponse\x12l\n" +
 	"\rMarkUncertain\x12,.harness.threadstate.v1.MarkUncertainRequest\x1a-.harness.threadstate.v1.MarkUncertainResponseB<Z:cofferdam.dev/pkg/gen/harness/threadstate/v1;threadstatev1b\x06proto3"
@@ -660,42 +832,49 @@ func file_harness_threadstate_v1_threadstate_proto_rawDescGZIP() []byte {
 	return file_harness_threadstate_v1_threadstate_proto_rawDescData
 }
 
-var file_harness_threadstate_v1_threadstate_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_harness_threadstate_v1_threadstate_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_harness_threadstate_v1_threadstate_proto_goTypes = []any{
 	(*Codec)(nil),                 // 0: harness.threadstate.v1.Codec
-	(*LoadHeadRequest)(nil),       // 1: harness.threadstate.v1.LoadHeadRequest
-	(*LoadHeadResponse)(nil),      // 2: harness.threadstate.v1.LoadHeadResponse
-	(*WriteSnapshotRequest)(nil),  // 3: harness.threadstate.v1.WriteSnapshotRequest
-	(*WriteSnapshotResponse)(nil), // 4: harness.threadstate.v1.WriteSnapshotResponse
-	(*CommitHeadRequest)(nil),     // 5: harness.threadstate.v1.CommitHeadRequest
-	(*PendingInterrupt)(nil),      // 6: harness.threadstate.v1.PendingInterrupt
-	(*CommitHeadResponse)(nil),    // 7: harness.threadstate.v1.CommitHeadResponse
-	(*MarkUncertainRequest)(nil),  // 8: harness.threadstate.v1.MarkUncertainRequest
-	(*MarkUncertainResponse)(nil), // 9: harness.threadstate.v1.MarkUncertainResponse
-	(*v1.Envelope)(nil),           // 10: harness.fence.v1.Envelope
+	(*Adapter)(nil),               // 1: harness.threadstate.v1.Adapter
+	(*LoadHeadRequest)(nil),       // 2: harness.threadstate.v1.LoadHeadRequest
+	(*LoadHeadResponse)(nil),      // 3: harness.threadstate.v1.LoadHeadResponse
+	(*HeadInfo)(nil),              // 4: harness.threadstate.v1.HeadInfo
+	(*SnapshotInfo)(nil),          // 5: harness.threadstate.v1.SnapshotInfo
+	(*WriteSnapshotRequest)(nil),  // 6: harness.threadstate.v1.WriteSnapshotRequest
+	(*WriteSnapshotResponse)(nil), // 7: harness.threadstate.v1.WriteSnapshotResponse
+	(*CommitHeadRequest)(nil),     // 8: harness.threadstate.v1.CommitHeadRequest
+	(*PendingInterrupt)(nil),      // 9: harness.threadstate.v1.PendingInterrupt
+	(*CommitHeadResponse)(nil),    // 10: harness.threadstate.v1.CommitHeadResponse
+	(*MarkUncertainRequest)(nil),  // 11: harness.threadstate.v1.MarkUncertainRequest
+	(*MarkUncertainResponse)(nil), // 12: harness.threadstate.v1.MarkUncertainResponse
+	(*v1.Envelope)(nil),           // 13: harness.fence.v1.Envelope
 }
 var file_harness_threadstate_v1_threadstate_proto_depIdxs = []int32{
-	10, // 0: harness.threadstate.v1.LoadHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	13, // 0: harness.threadstate.v1.LoadHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
 	0,  // 1: harness.threadstate.v1.LoadHeadRequest.codec:type_name -> harness.threadstate.v1.Codec
-	10, // 2: harness.threadstate.v1.WriteSnapshotRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 3: harness.threadstate.v1.WriteSnapshotRequest.codec:type_name -> harness.threadstate.v1.Codec
-	10, // 4: harness.threadstate.v1.CommitHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 5: harness.threadstate.v1.CommitHeadRequest.codec:type_name -> harness.threadstate.v1.Codec
-	6,  // 6: harness.threadstate.v1.CommitHeadRequest.interrupt:type_name -> harness.threadstate.v1.PendingInterrupt
-	10, // 7: harness.threadstate.v1.MarkUncertainRequest.envelope:type_name -> harness.fence.v1.Envelope
-	1,  // 8: harness.threadstate.v1.ThreadStateService.LoadHead:input_type -> harness.threadstate.v1.LoadHeadRequest
-	3,  // 9: harness.threadstate.v1.ThreadStateService.WriteSnapshot:input_type -> harness.threadstate.v1.WriteSnapshotRequest
-	5,  // 10: harness.threadstate.v1.ThreadStateService.CommitHead:input_type -> harness.threadstate.v1.CommitHeadRequest
-	8,  // 11: harness.threadstate.v1.ThreadStateService.MarkUncertain:input_type -> harness.threadstate.v1.MarkUncertainRequest
-	2,  // 12: harness.threadstate.v1.ThreadStateService.LoadHead:output_type -> harness.threadstate.v1.LoadHeadResponse
-	4,  // 13: harness.threadstate.v1.ThreadStateService.WriteSnapshot:output_type -> harness.threadstate.v1.WriteSnapshotResponse
-	7,  // 14: harness.threadstate.v1.ThreadStateService.CommitHead:output_type -> harness.threadstate.v1.CommitHeadResponse
-	9,  // 15: harness.threadstate.v1.ThreadStateService.MarkUncertain:output_type -> harness.threadstate.v1.MarkUncertainResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	1,  // 2: harness.threadstate.v1.LoadHeadRequest.adapter:type_name -> harness.threadstate.v1.Adapter
+	4,  // 3: harness.threadstate.v1.LoadHeadResponse.info:type_name -> harness.threadstate.v1.HeadInfo
+	5,  // 4: harness.threadstate.v1.HeadInfo.snapshot:type_name -> harness.threadstate.v1.SnapshotInfo
+	13, // 5: harness.threadstate.v1.WriteSnapshotRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 6: harness.threadstate.v1.WriteSnapshotRequest.codec:type_name -> harness.threadstate.v1.Codec
+	5,  // 7: harness.threadstate.v1.WriteSnapshotRequest.info:type_name -> harness.threadstate.v1.SnapshotInfo
+	13, // 8: harness.threadstate.v1.CommitHeadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 9: harness.threadstate.v1.CommitHeadRequest.codec:type_name -> harness.threadstate.v1.Codec
+	9,  // 10: harness.threadstate.v1.CommitHeadRequest.interrupt:type_name -> harness.threadstate.v1.PendingInterrupt
+	13, // 11: harness.threadstate.v1.MarkUncertainRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 12: harness.threadstate.v1.ThreadStateService.LoadHead:input_type -> harness.threadstate.v1.LoadHeadRequest
+	6,  // 13: harness.threadstate.v1.ThreadStateService.WriteSnapshot:input_type -> harness.threadstate.v1.WriteSnapshotRequest
+	8,  // 14: harness.threadstate.v1.ThreadStateService.CommitHead:input_type -> harness.threadstate.v1.CommitHeadRequest
+	11, // 15: harness.threadstate.v1.ThreadStateService.MarkUncertain:input_type -> harness.threadstate.v1.MarkUncertainRequest
+	3,  // 16: harness.threadstate.v1.ThreadStateService.LoadHead:output_type -> harness.threadstate.v1.LoadHeadResponse
+	7,  // 17: harness.threadstate.v1.ThreadStateService.WriteSnapshot:output_type -> harness.threadstate.v1.WriteSnapshotResponse
+	10, // 18: harness.threadstate.v1.ThreadStateService.CommitHead:output_type -> harness.threadstate.v1.CommitHeadResponse
+	12, // 19: harness.threadstate.v1.ThreadStateService.MarkUncertain:output_type -> harness.threadstate.v1.MarkUncertainResponse
+	16, // [16:20] is the sub-list for method output_type
+	12, // [12:16] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_harness_threadstate_v1_threadstate_proto_init() }
@@ -709,7 +888,7 @@ func file_harness_threadstate_v1_threadstate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_threadstate_v1_threadstate_proto_rawDesc), len(file_harness_threadstate_v1_threadstate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1200,12 +1200,12 @@ const file_harness_worker_v1_bind_proto_rawDesc = "" +
 	"\vfile_broker\x18\x04 \x01(\v2\x1b.harness.worker.v1.EndpointB\x06\xbaH\x03\xc8\x01\x01R\n" +
 	"fileBroker\x12D\n" +
 	"\vmodel_proxy\x18\x05 \x01(\v2\x1b.harness.worker.v1.EndpointB\x06\xbaH\x03\xc8\x01\x01R\n" +
-	"modelProxy\"\xf1\x01\n" +
+	"modelProxy\"\xf2\x01\n" +
 	"\x06Limits\x122\n" +
 	"\x0fmax_model_calls\x18\x01 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\xe8\a(\x01R\rmaxModelCalls\x12.\n" +
-	"\x0emax_tool_calls\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\fmaxToolCalls\x123\n" +
-	"\x0fmax_state_bytes\x18\x03 \x01(\rB\v\xbaH\b*\x06\x18\x80\x80@(\x01R\rmaxStateBytes\x12N\n" +
+	"\x0emax_tool_calls\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\fmaxToolCalls\x124\n" +
+	"\x0fmax_state_bytes\x18\x03 \x01(\rB\f\xbaH\t*\a\x18\x80\x80\x80 (\x01R\rmaxStateBytes\x12N\n" +
 	"\x0eshutdown_grace\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\f\xbaH\t\xaa\x01\x06\"\x02\b<2\x00R\rshutdownGrace\"W\n" +
 	"\tCallToken\x12%\n" +
 	"\baudience\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\baudience\x12#\n" +

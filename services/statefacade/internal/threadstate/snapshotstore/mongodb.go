@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/services/statefacade/internal/threadstate"
 )
@@ -20,7 +21,11 @@ const snapshotsName = "thread_snapshots"
 // schema of the collections, which all begin with thread_. A run is a scope, whose
 // slots are the bound of its snapshots.
 func schema() []mongodbstore.Step {
-	return []mongodbstore.Step{{Indexes: []mongodbstore.Index{mongodbstore.SlotIndex(snapshotsName)}}}
+	return []mongodbstore.Step{{Indexes: []mongodbstore.Index{
+		mongodbstore.SlotIndex(snapshotsName),
+		{Collection: snapshotsName, Keys: bson.D{{Key: "binding", Value: 1}, {Key: "created_at", Value: 1}}},
+		{Collection: snapshotsName, Keys: bson.D{{Key: "settled", Value: 1}, {Key: "binding", Value: 1}, {Key: "created_at", Value: 1}}},
+	}}}
 }
 
 // MongoDB keeps snapshots in one database, each in a document.
@@ -48,43 +53,48 @@ func (s *MongoDB) Check(ctx context.Context) error { return s.db.Check(ctx) }
 
 // document is the stored form of a snapshot.
 type document struct {
-	Ref          string    `bson:"_id"`
-	Scope        string    `bson:"scope"` // of mongodbstore.SlotIndex
-	Slot         int32     `bson:"slot"`
-	BindingID    string    `bson:"binding"`
-	Epoch        int64     `bson:"epoch"`
-	Generation   int64     `bson:"generation"`
-	RunID        string    `bson:"run"`
-	Codec        string    `bson:"codec"`
-	CodecVersion int64     `bson:"codec_version"`
-	SHA256       []byte    `bson:"sha256"`
-	Payload      []byte    `bson:"payload"`
-	Confirmed    bool      `bson:"confirmed"`
-	CreatedAt    time.Time `bson:"created_at"` // for people
+	Ref          string `bson:"_id"`
+	Scope        string `bson:"scope"` // of mongodbstore.SlotIndex
+	Slot         int32  `bson:"slot"`
+	BindingID    string `bson:"binding"`
+	Epoch        int64  `bson:"epoch"`
+	Generation   int64  `bson:"generation"`
+	RunID        string `bson:"run"`
+	Codec        string `bson:"codec"`
+	CodecVersion int64  `bson:"codec_version"`
+	Size         int64  `bson:"size"`
+	SHA256       []byte `bson:"sha256"`
+	Blob         string `bson:"blob"`
+	Payload      []byte `bson:"payload"`
+	Confirmed    bool   `bson:"confirmed"`
+	Settled      bool   `bson:"settled"`
+	CreatedAt    int64  `bson:"created_at"` // Unix microseconds
 }
 
 func byRef(ref string) bson.D { return bson.D{{Key: "_id", Value: ref}} }
 
-func (d document) info() (info threadstate.Info, err error) {
-	info = threadstate.Info{
-		Ref:   d.Ref,
-		Owner: threadstate.Owner{BindingID: d.BindingID, Epoch: uint32(d.Epoch), Generation: uint32(d.Generation), RunID: d.RunID}, //nolint:gosec // written from a uint32
-		Codec: threadstate.Codec{Name: d.Codec, Version: uint32(d.CodecVersion)},                                                   //nolint:gosec // written from a uint32
+func (d document) entry() (threadstate.Entry, error) {
+	e := threadstate.Entry{Blob: d.Blob, Confirmed: d.Confirmed, At: time.UnixMicro(d.CreatedAt), Info: threadstate.Info{
+		Ref:     d.Ref,
+		Owner:   threadstate.Owner{BindingID: d.BindingID, Epoch: uint32(d.Epoch), Generation: uint32(d.Generation), RunID: d.RunID}, //nolint:gosec // written from a uint32
+		Codec:   threadstate.Codec{Name: d.Codec, Version: uint32(d.CodecVersion)},                                                   //nolint:gosec // written from a uint32
+		Content: blob.Content{Size: d.Size},
+	}}
+	if copy(e.SHA256[:], d.SHA256) != len(e.SHA256) || len(d.SHA256) != len(e.SHA256) {
+		return threadstate.Entry{}, errors.New("find snapshot: digest is damaged")
 	}
-	if copy(info.SHA256[:], d.SHA256) != len(info.SHA256) || len(d.SHA256) != len(info.SHA256) {
-		return threadstate.Info{}, errors.New("find snapshot: digest is damaged")
-	}
-	return info, nil
+	return e, nil
 }
 
 // Stage implements [threadstate.Snapshots]. One that is there already may be what
 // this very call inserted, repeated by the driver.
-func (s *MongoDB) Stage(ctx context.Context, snap threadstate.Snapshot, most int) (threadstate.Info, error) {
+func (s *MongoDB) Stage(ctx context.Context, snap threadstate.Snapshot, most int) (threadstate.Entry, error) {
 	o := snap.Owner
 	d := document{
 		Ref: snap.Ref, Scope: o.BindingID + "/" + strconv.FormatUint(uint64(o.Epoch), 10) + "/" + o.RunID,
 		BindingID: o.BindingID, Epoch: int64(o.Epoch), Generation: int64(o.Generation), RunID: o.RunID,
-		Codec: snap.Codec.Name, CodecVersion: int64(snap.Codec.Version), SHA256: snap.SHA256[:], Payload: snap.Payload, CreatedAt: time.Now(),
+		Codec: snap.Codec.Name, CodecVersion: int64(snap.Codec.Version), Size: snap.Size, SHA256: snap.SHA256[:],
+		Blob: snap.Blob, Payload: snap.Payload, CreatedAt: snap.At.UnixMicro(),
 	}
 	_, err := mongodbstore.InsertInSlot(ctx, s.snapshots, byRef(snap.Ref), d.Scope, most, func(slot int32) any {
 		d.Slot = slot
@@ -92,16 +102,18 @@ func (s *MongoDB) Stage(ctx context.Context, snap threadstate.Snapshot, most int
 	})
 	switch {
 	case errors.Is(err, mongodbstore.ErrNoSlot):
-		return threadstate.Info{}, fmt.Errorf("stage snapshot: %w", threadstate.ErrFull)
+		return threadstate.Entry{}, fmt.Errorf("stage snapshot: %w", threadstate.ErrFull)
 	case err != nil:
-		return threadstate.Info{}, fmt.Errorf("stage snapshot: %w", err)
+		return threadstate.Entry{}, fmt.Errorf("stage snapshot: %w", err)
 	}
-	stands, err := s.find(ctx, byRef(snap.Ref), bson.D{{Key: "payload", Value: 0}})
+	stands, err := s.find(ctx, byRef(snap.Ref), withoutPayload())
 	if err != nil {
-		return threadstate.Info{}, err
+		return threadstate.Entry{}, err
 	}
-	return stands.info()
+	return stands.entry()
 }
+
+func withoutPayload() bson.D { return bson.D{{Key: "payload", Value: 0}} }
 
 // Confirm implements [threadstate.Snapshots].
 func (s *MongoDB) Confirm(ctx context.Context, ref string) error {
@@ -124,12 +136,12 @@ func (s *MongoDB) Drop(ctx context.Context, ref string) error {
 }
 
 // Stat implements [threadstate.Snapshots].
-func (s *MongoDB) Stat(ctx context.Context, ref string) (threadstate.Info, error) {
-	d, err := s.find(ctx, confirmed(ref), bson.D{{Key: "payload", Value: 0}})
+func (s *MongoDB) Stat(ctx context.Context, ref string) (threadstate.Entry, error) {
+	d, err := s.find(ctx, confirmed(ref), withoutPayload())
 	if err != nil {
-		return threadstate.Info{}, err
+		return threadstate.Entry{}, err
 	}
-	return d.info()
+	return d.entry()
 }
 
 // Load implements [threadstate.Snapshots].
@@ -138,8 +150,8 @@ func (s *MongoDB) Load(ctx context.Context, ref string) (threadstate.Snapshot, e
 	if err != nil {
 		return threadstate.Snapshot{}, err
 	}
-	info, err := d.info()
-	return threadstate.Snapshot{Info: info, Payload: d.Payload}, err
+	e, err := d.entry()
+	return threadstate.Snapshot{Entry: e, Payload: d.Payload}, err
 }
 
 func confirmed(ref string) bson.D { return append(byRef(ref), bson.E{Key: "confirmed", Value: true}) }

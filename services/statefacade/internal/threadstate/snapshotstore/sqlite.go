@@ -31,9 +31,17 @@ CREATE TABLE thread_snapshots (
 	created_at    INTEGER NOT NULL -- Unix seconds; for people
 ) STRICT;
 CREATE INDEX thread_snapshots_by_run ON thread_snapshots (binding_id, epoch, run_id);
+`, `
+-- The key of a payload in the object store; there payload is empty.
+ALTER TABLE thread_snapshots ADD COLUMN blob TEXT NOT NULL DEFAULT '';
+ALTER TABLE thread_snapshots ADD COLUMN size INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE thread_snapshots ADD COLUMN settled INTEGER NOT NULL DEFAULT 0;
+-- created_at is in microseconds from here on, and counts.
+UPDATE thread_snapshots SET size = length(payload), created_at = created_at * 1000000;
+CREATE INDEX thread_snapshots_unsettled ON thread_snapshots (binding_id, created_at) WHERE settled = 0;
 `}
 
-const columns = `ref, binding_id, epoch, generation, run_id, codec, codec_version, sha256`
+const columns = `ref, binding_id, epoch, generation, run_id, codec, codec_version, size, sha256, blob, confirmed, created_at`
 
 // SQLite keeps snapshots in one SQLite file.
 type SQLite struct{ db *sqlstore.DB }
@@ -56,28 +64,31 @@ func (s *SQLite) Close() error { return s.db.Close() }
 func (s *SQLite) Check(ctx context.Context) error { return s.db.Check(ctx) }
 
 // Stage implements [threadstate.Snapshots]. The bound is counted in the insert.
-func (s *SQLite) Stage(ctx context.Context, snap threadstate.Snapshot, most int) (threadstate.Info, error) {
-	const insert = `INSERT INTO thread_snapshots (` + columns + `, payload, created_at)
-		SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+func (s *SQLite) Stage(ctx context.Context, snap threadstate.Snapshot, most int) (stands threadstate.Entry, err error) {
+	const insert = `INSERT INTO thread_snapshots (` + columns + `, payload)
+		SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?
 		WHERE (SELECT count(*) FROM thread_snapshots WHERE binding_id = ? AND epoch = ? AND run_id = ?) < ?
 		ON CONFLICT (ref) DO NOTHING`
 	o := snap.Owner
-	var stands threadstate.Info
-	err := s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	payload := snap.Payload
+	if payload == nil {
+		payload = []byte{}
+	}
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, insert,
-			snap.Ref, o.BindingID, o.Epoch, o.Generation, o.RunID, snap.Codec.Name, snap.Codec.Version, snap.SHA256[:], snap.Payload, time.Now().Unix(),
+			snap.Ref, o.BindingID, o.Epoch, o.Generation, o.RunID, snap.Codec.Name, snap.Codec.Version, snap.Size, snap.SHA256[:], snap.Blob, snap.At.UnixMicro(), payload,
 			o.BindingID, o.Epoch, o.RunID, most)
 		if err != nil {
 			return err
 		}
-		stands, _, err = scan(tx.QueryRowContext(ctx, find, snap.Ref))
+		stands, err = scan(tx.QueryRowContext(ctx, find, snap.Ref))
 		if errors.Is(err, threadstate.ErrNoSnapshot) { // neither inserted nor there
 			return threadstate.ErrFull
 		}
 		return err
 	})
 	if err != nil {
-		return threadstate.Info{}, fmt.Errorf("stage snapshot: %w", err)
+		return threadstate.Entry{}, fmt.Errorf("stage snapshot: %w", err)
 	}
 	return stands, nil
 }
@@ -113,21 +124,21 @@ func (s *SQLite) Drop(ctx context.Context, ref string) error {
 }
 
 // Stat implements [threadstate.Snapshots].
-func (s *SQLite) Stat(ctx context.Context, ref string) (threadstate.Info, error) {
-	info, confirmed, err := scan(s.db.QueryRow(ctx, find, ref))
-	if err == nil && !confirmed {
-		return threadstate.Info{}, threadstate.ErrNoSnapshot
+func (s *SQLite) Stat(ctx context.Context, ref string) (threadstate.Entry, error) {
+	e, err := scan(s.db.QueryRow(ctx, find, ref))
+	if err == nil && !e.Confirmed {
+		return threadstate.Entry{}, threadstate.ErrNoSnapshot
 	}
-	return info, err
+	return e, err
 }
 
 // Load implements [threadstate.Snapshots].
 func (s *SQLite) Load(ctx context.Context, ref string) (threadstate.Snapshot, error) {
-	info, err := s.Stat(ctx, ref)
+	e, err := s.Stat(ctx, ref)
 	if err != nil {
 		return threadstate.Snapshot{}, err
 	}
-	snap := threadstate.Snapshot{Info: info}
+	snap := threadstate.Snapshot{Entry: e}
 	err = s.db.QueryRow(ctx, `SELECT payload FROM thread_snapshots WHERE ref = ?`, ref).Scan(&snap.Payload)
 	if err != nil {
 		return threadstate.Snapshot{}, fmt.Errorf("load snapshot: %w", err)
@@ -135,19 +146,21 @@ func (s *SQLite) Load(ctx context.Context, ref string) (threadstate.Snapshot, er
 	return snap, nil
 }
 
-const find = `SELECT ` + columns + `, confirmed FROM thread_snapshots WHERE ref = ?`
+const find = `SELECT ` + columns + ` FROM thread_snapshots WHERE ref = ?`
 
-func scan(row *sql.Row) (info threadstate.Info, confirmed bool, err error) {
+func scan(row interface{ Scan(dest ...any) error }) (e threadstate.Entry, err error) {
 	var sum []byte
-	err = row.Scan(&info.Ref, &info.Owner.BindingID, &info.Owner.Epoch, &info.Owner.Generation, &info.Owner.RunID,
-		&info.Codec.Name, &info.Codec.Version, &sum, &confirmed)
+	var at int64
+	err = row.Scan(&e.Ref, &e.Owner.BindingID, &e.Owner.Epoch, &e.Owner.Generation, &e.Owner.RunID,
+		&e.Codec.Name, &e.Codec.Version, &e.Size, &sum, &e.Blob, &e.Confirmed, &at)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return threadstate.Info{}, false, threadstate.ErrNoSnapshot
+		return threadstate.Entry{}, threadstate.ErrNoSnapshot
 	case err != nil:
-		return threadstate.Info{}, false, fmt.Errorf("find snapshot: %w", err)
-	case copy(info.SHA256[:], sum) != len(info.SHA256) || len(sum) != len(info.SHA256):
-		return threadstate.Info{}, false, errors.New("find snapshot: digest is damaged")
+		return threadstate.Entry{}, fmt.Errorf("find snapshot: %w", err)
+	case copy(e.SHA256[:], sum) != len(e.SHA256) || len(sum) != len(e.SHA256):
+		return threadstate.Entry{}, errors.New("find snapshot: digest is damaged")
 	}
-	return info, confirmed, nil
+	e.At = time.UnixMicro(at)
+	return e, nil
 }

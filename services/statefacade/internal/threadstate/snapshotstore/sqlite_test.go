@@ -40,7 +40,7 @@ func TestSQLiteSurvivesClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snap := threadstate.Snapshot{Payload: []byte("state"), Info: threadstate.Info{Ref: "ref"}}
+	snap := threadstate.Snapshot{Payload: []byte("state"), Entry: threadstate.Entry{Info: threadstate.Info{Ref: "ref"}}}
 	if _, err := first.Stage(t.Context(), snap, 1); err != nil {
 		t.Fatal(err)
 	}

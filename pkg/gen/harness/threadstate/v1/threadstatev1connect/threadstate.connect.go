@@ -41,7 +41,7 @@ const (
 var (
 	threadStateServiceLoadHeadSpec = sync.OnceValue(func() connect.Spec {
 		return connect.Spec{
-			StreamType:       connect.StreamTypeUnary,
+			StreamType:       connect.StreamTypeServer,
 			Schema:           v1.File_harness_threadstate_v1_threadstate_proto.Services().ByName("ThreadStateService").Methods().ByName("LoadHead"),
 			Procedure:        ThreadStateServiceLoadHeadProcedure,
 			IdempotencyLevel: connect.IdempotencyNoSideEffects,
@@ -49,7 +49,7 @@ var (
 	})
 	threadStateServiceWriteSnapshotSpec = sync.OnceValue(func() connect.Spec {
 		return connect.Spec{
-			StreamType: connect.StreamTypeUnary,
+			StreamType: connect.StreamTypeClient,
 			Schema:     v1.File_harness_threadstate_v1_threadstate_proto.Services().ByName("ThreadStateService").Methods().ByName("WriteSnapshot"),
 			Procedure:  ThreadStateServiceWriteSnapshotProcedure,
 		}
@@ -72,11 +72,12 @@ var (
 
 // ThreadStateServiceClient is a client for the harness.threadstate.v1.ThreadStateService service.
 type ThreadStateServiceClient interface {
-	// LoadHead answers with the last durable head, never a pending snapshot.
-	LoadHead(context.Context, *v1.LoadHeadRequest) (*v1.LoadHeadResponse, error)
-	// WriteSnapshot keeps a snapshot as pending. It means nothing until a head
-	// names it.
-	WriteSnapshot(context.Context, *v1.WriteSnapshotRequest) (*v1.WriteSnapshotResponse, error)
+	// LoadHead streams the last durable head, never a pending snapshot. The last
+	// part is sent only when all of them have the head's SHA-256.
+	LoadHead(context.Context, *v1.LoadHeadRequest) (ThreadStateServiceLoadHeadClientStream, error)
+	// WriteSnapshot keeps a snapshot as pending, once all of it is there and has its
+	// SHA-256. It means nothing until a head names it.
+	WriteSnapshot(context.Context) (ThreadStateServiceWriteSnapshotClientStream, error)
 	// CommitHead moves the head from one revision to the next and ends the run,
 	// in one write.
 	CommitHead(context.Context, *v1.CommitHeadRequest) (*v1.CommitHeadResponse, error)
@@ -91,14 +92,66 @@ func NewThreadStateServiceClient(client *connect.Client) ThreadStateServiceClien
 	return &threadStateServiceClient{client: client}
 }
 
+// ThreadStateServiceLoadHeadClientStream is the client stream for the ThreadStateService's LoadHead
+// RPC.
+type ThreadStateServiceLoadHeadClientStream struct {
+	stream connect.ClientStream
+}
+
+// Receive returns the next response message from the server.
+func (s ThreadStateServiceLoadHeadClientStream) Receive() (*v1.LoadHeadResponse, error) {
+	var res v1.LoadHeadResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// Close releases the stream's resources. It is idempotent and is typically deferred to clean up a
+// stream abandoned before io.EOF.
+func (s ThreadStateServiceLoadHeadClientStream) Close() error {
+	return s.stream.Close()
+}
+
+// ThreadStateServiceWriteSnapshotClientStream is the client stream for the ThreadStateService's
+// WriteSnapshot RPC.
+type ThreadStateServiceWriteSnapshotClientStream struct {
+	stream connect.ClientStream
+}
+
+// SendHeaders opens the stream and flushes the request headers without a message. The first Send or
+// Receive does this implicitly.
+func (s ThreadStateServiceWriteSnapshotClientStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a request message to the server.
+func (s ThreadStateServiceWriteSnapshotClientStream) Send(req *v1.WriteSnapshotRequest) error {
+	return s.stream.Send(req)
+}
+
+// CloseAndReceive closes the request side of the stream and returns the single response message. It
+// reads the stream to completion to release its resources.
+func (s ThreadStateServiceWriteSnapshotClientStream) CloseAndReceive() (*v1.WriteSnapshotResponse, error) {
+	if err := s.stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	var res v1.WriteSnapshotResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 // ThreadStateServiceHandler is an implementation of the harness.threadstate.v1.ThreadStateService
 // service.
 type ThreadStateServiceHandler interface {
-	// LoadHead answers with the last durable head, never a pending snapshot.
-	LoadHead(context.Context, *v1.LoadHeadRequest) (*v1.LoadHeadResponse, error)
-	// WriteSnapshot keeps a snapshot as pending. It means nothing until a head
-	// names it.
-	WriteSnapshot(context.Context, *v1.WriteSnapshotRequest) (*v1.WriteSnapshotResponse, error)
+	// LoadHead streams the last durable head, never a pending snapshot. The last
+	// part is sent only when all of them have the head's SHA-256.
+	LoadHead(context.Context, *v1.LoadHeadRequest, ThreadStateServiceLoadHeadServerStream) error
+	// WriteSnapshot keeps a snapshot as pending, once all of it is there and has its
+	// SHA-256. It means nothing until a head names it.
+	WriteSnapshot(context.Context, ThreadStateServiceWriteSnapshotServerStream) (*v1.WriteSnapshotResponse, error)
 	// CommitHead moves the head from one revision to the next and ends the run,
 	// in one write.
 	CommitHead(context.Context, *v1.CommitHeadRequest) (*v1.CommitHeadResponse, error)
@@ -119,14 +172,45 @@ func RegisterThreadStateServiceHandler(server *connect.Server, svc ThreadStateSe
 	)
 }
 
+// ThreadStateServiceLoadHeadServerStream is the server stream for the ThreadStateService's LoadHead
+// RPC.
+type ThreadStateServiceLoadHeadServerStream struct {
+	stream connect.ServerStream
+}
+
+// SendHeaders flushes the response headers without a message. The first Send does this implicitly.
+func (s ThreadStateServiceLoadHeadServerStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a response message to the client.
+func (s ThreadStateServiceLoadHeadServerStream) Send(res *v1.LoadHeadResponse) error {
+	return s.stream.Send(res)
+}
+
+// ThreadStateServiceWriteSnapshotServerStream is the server stream for the ThreadStateService's
+// WriteSnapshot RPC.
+type ThreadStateServiceWriteSnapshotServerStream struct {
+	stream connect.ServerStream
+}
+
+// Receive returns the next request message from the client.
+func (s ThreadStateServiceWriteSnapshotServerStream) Receive() (*v1.WriteSnapshotRequest, error) {
+	var req v1.WriteSnapshotRequest
+	if err := s.stream.Receive(&req); err != nil {
+		return nil, err
+	}
+	return &req, nil
+}
+
 // UnimplementedThreadStateServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedThreadStateServiceHandler struct{}
 
-func (UnimplementedThreadStateServiceHandler) LoadHead(context.Context, *v1.LoadHeadRequest) (*v1.LoadHeadResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, "harness.threadstate.v1.ThreadStateService.LoadHead is not implemented")
+func (UnimplementedThreadStateServiceHandler) LoadHead(context.Context, *v1.LoadHeadRequest, ThreadStateServiceLoadHeadServerStream) error {
+	return connect.NewError(connect.CodeUnimplemented, "harness.threadstate.v1.ThreadStateService.LoadHead is not implemented")
 }
 
-func (UnimplementedThreadStateServiceHandler) WriteSnapshot(context.Context, *v1.WriteSnapshotRequest) (*v1.WriteSnapshotResponse, error) {
+func (UnimplementedThreadStateServiceHandler) WriteSnapshot(context.Context, ThreadStateServiceWriteSnapshotServerStream) (*v1.WriteSnapshotResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.threadstate.v1.ThreadStateService.WriteSnapshot is not implemented")
 }
 
@@ -142,20 +226,20 @@ type threadStateServiceClient struct {
 	client *connect.Client
 }
 
-func (c *threadStateServiceClient) LoadHead(ctx context.Context, req *v1.LoadHeadRequest) (*v1.LoadHeadResponse, error) {
-	var res v1.LoadHeadResponse
-	if err := c.client.CallUnary(ctx, threadStateServiceLoadHeadSpec(), req, &res); err != nil {
-		return nil, err
+func (c *threadStateServiceClient) LoadHead(ctx context.Context, req *v1.LoadHeadRequest) (ThreadStateServiceLoadHeadClientStream, error) {
+	stream, err := c.client.CallServerStream(ctx, threadStateServiceLoadHeadSpec(), req)
+	if err != nil {
+		return ThreadStateServiceLoadHeadClientStream{}, err
 	}
-	return &res, nil
+	return ThreadStateServiceLoadHeadClientStream{stream: stream}, nil
 }
 
-func (c *threadStateServiceClient) WriteSnapshot(ctx context.Context, req *v1.WriteSnapshotRequest) (*v1.WriteSnapshotResponse, error) {
-	var res v1.WriteSnapshotResponse
-	if err := c.client.CallUnary(ctx, threadStateServiceWriteSnapshotSpec(), req, &res); err != nil {
-		return nil, err
+func (c *threadStateServiceClient) WriteSnapshot(ctx context.Context) (ThreadStateServiceWriteSnapshotClientStream, error) {
+	stream, err := c.client.CallClientStream(ctx, threadStateServiceWriteSnapshotSpec())
+	if err != nil {
+		return ThreadStateServiceWriteSnapshotClientStream{}, err
 	}
-	return &res, nil
+	return ThreadStateServiceWriteSnapshotClientStream{stream: stream}, nil
 }
 
 func (c *threadStateServiceClient) CommitHead(ctx context.Context, req *v1.CommitHeadRequest) (*v1.CommitHeadResponse, error) {
@@ -181,19 +265,11 @@ func (h threadStateServiceHandler) loadHead(ctx context.Context, _ connect.Spec,
 	if err := stream.Receive(&req); err != nil {
 		return err
 	}
-	res, err := h.svc.LoadHead(ctx, &req)
-	if err != nil {
-		return err
-	}
-	return stream.Send(res)
+	return h.svc.LoadHead(ctx, &req, ThreadStateServiceLoadHeadServerStream{stream: stream})
 }
 
 func (h threadStateServiceHandler) writeSnapshot(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
-	var req v1.WriteSnapshotRequest
-	if err := stream.Receive(&req); err != nil {
-		return err
-	}
-	res, err := h.svc.WriteSnapshot(ctx, &req)
+	res, err := h.svc.WriteSnapshot(ctx, ThreadStateServiceWriteSnapshotServerStream{stream: stream})
 	if err != nil {
 		return err
 	}

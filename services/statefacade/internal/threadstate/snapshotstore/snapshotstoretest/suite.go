@@ -4,16 +4,21 @@ package snapshotstoretest
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/services/statefacade/internal/threadstate"
 )
 
 const most = 4
+
+// now is what a store can keep: it has whole microseconds.
+var now = time.Unix(1700000000, 123456000)
 
 // test is one case on one store.
 type test struct {
@@ -39,27 +44,32 @@ func Run(t *testing.T, open func(t *testing.T) threadstate.Snapshots) {
 		"one of many of a missing key (beanie 1350)": oneStands,
 		"a context that has ended writes none":       ended,
 		"largest payload":                            largest,
+		"payload in the object store":                elsewhere,
+		"list has one binding, the oldest first":     list,
+		"removed is gone, whatever it was":           remove,
+		"unsettled bindings in pages":                unsettled,
+		"settled is looked at with what is newer":    settle,
 	} {
 		t.Run(name, func(t *testing.T) { f(test{t, open(t)}) })
 	}
 }
 
 func snapshot(run, ref, payload string) threadstate.Snapshot {
-	return threadstate.Snapshot{Payload: []byte(payload), Info: threadstate.Info{
-		Ref:    ref,
-		Owner:  threadstate.Owner{BindingID: "hs_1", Epoch: 1, Generation: 2, RunID: run},
-		Codec:  threadstate.Codec{Name: "test", Version: 3},
-		SHA256: sha256.Sum256([]byte(payload)),
-	}}
+	return threadstate.Snapshot{Payload: []byte(payload), Entry: threadstate.Entry{At: now, Info: threadstate.Info{
+		Ref:     ref,
+		Owner:   threadstate.Owner{BindingID: "hs_1", Epoch: 1, Generation: 2, RunID: run},
+		Codec:   threadstate.Codec{Name: "test", Version: 3},
+		Content: blob.Of([]byte(payload)),
+	}}}
 }
 
 func (t test) stage(snap threadstate.Snapshot) threadstate.Info {
 	t.Helper()
-	info, err := t.Stage(t.Context(), snap, most)
+	stands, err := t.Stage(t.Context(), snap, most)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info
+	return stands.Info
 }
 
 func (t test) wantErr(err, want error) {
@@ -89,9 +99,9 @@ func confirmed(t test) {
 	if err != nil || got.Info != want.Info || string(got.Payload) != string(want.Payload) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	info, err := t.Stat(t.Context(), "ref")
-	if err != nil || info != want.Info {
-		t.Errorf("got %+v, %v", info, err)
+	e, err := t.Stat(t.Context(), "ref")
+	if err != nil || e.Info != want.Info || e.Blob != "" || !e.Confirmed || !e.At.Equal(now) {
+		t.Errorf("got %+v, %v", e, err)
 	}
 }
 
@@ -195,10 +205,11 @@ func oneStands(t test) {
 	var wg sync.WaitGroup
 	for n := range writers {
 		wg.Go(func() {
-			var err error
-			if got[n], err = t.Stage(t.Context(), snapshot("run", "ref", fmt.Sprint("state ", n)), most); err != nil {
+			stands, err := t.Stage(t.Context(), snapshot("run", "ref", fmt.Sprint("state ", n)), most)
+			if err != nil {
 				t.Error(err)
 			}
+			got[n] = stands.Info
 		})
 	}
 	wg.Wait()
@@ -219,12 +230,132 @@ func ended(t test) {
 }
 
 func largest(t test) {
-	want := snapshot("run", "ref", string(make([]byte, threadstate.MaxSnapshotBytes)))
+	want := snapshot("run", "ref", string(make([]byte, threadstate.MaxInlineBytes)))
 	t.stage(want)
 	if err := t.Confirm(t.Context(), "ref"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := t.Load(t.Context(), "ref"); err != nil || sha256.Sum256(got.Payload) != want.SHA256 {
+	if got, err := t.Load(t.Context(), "ref"); err != nil || blob.Of(got.Payload) != want.Content {
 		t.Errorf("the largest payload came back otherwise: %v", err)
+	}
+}
+
+// The key that stands is the one that was staged first, as what it names may be
+// there already.
+func elsewhere(t test) {
+	large := func(key string) threadstate.Snapshot {
+		snap := snapshot("run", "ref", "large")
+		snap.Payload, snap.Blob, snap.Size = nil, key, threadstate.MaxSnapshotBytes
+		return snap
+	}
+	for n, key := range []string{"first", "second"} {
+		stands, err := t.Stage(t.Context(), large(key), most)
+		if err != nil || stands.Info != large(key).Info || stands.Blob != "first" || stands.Confirmed {
+			t.Fatalf("time %d: got %+v, %v", n, stands, err)
+		}
+	}
+	if err := t.Confirm(t.Context(), "ref"); err != nil {
+		t.Fatal(err)
+	}
+	if stands, err := t.Stage(t.Context(), large("third"), most); err != nil || !stands.Confirmed || stands.Blob != "first" {
+		t.Errorf("got %+v, %v", stands, err)
+	}
+	got, err := t.Load(t.Context(), "ref")
+	if err != nil || got.Info != large("").Info || got.Blob != "first" || len(got.Payload) != 0 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// of is a snapshot of another binding, some seconds later.
+func of(binding, ref string, later int) threadstate.Snapshot {
+	s := snapshot("run of "+ref, ref, "state")
+	s.Owner.BindingID, s.At = binding, now.Add(time.Duration(later)*time.Second)
+	return s
+}
+
+func (t test) refs(binding string) (refs []string) {
+	t.Helper()
+	all, err := t.List(t.Context(), binding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		refs = append(refs, e.Ref)
+	}
+	return refs
+}
+
+func list(t test) {
+	t.stage(of("hs_1", "c", 1))
+	t.stage(of("hs_1", "b", 3))
+	t.stage(of("hs_1", "a", 2))
+	t.stage(of("hs_2", "d", 0))
+	if err := t.Confirm(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := t.refs("hs_1"); !slices.Equal(got, []string{"c", "a", "b"}) {
+		t.Errorf("got %v", got)
+	}
+	all, err := t.List(t.Context(), "hs_1")
+	if err != nil || all[0].Confirmed || !all[1].Confirmed || all[1].Info != of("hs_1", "a", 2).Info || !all[1].At.Equal(now.Add(2*time.Second)) {
+		t.Errorf("got %+v, %v", all, err)
+	}
+	if got := t.refs("hs_none"); len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func remove(t test) {
+	t.stage(of("hs_1", "staged", 0))
+	t.stage(of("hs_1", "confirmed", 1))
+	t.stage(of("hs_1", "stays", 2))
+	if err := t.Confirm(t.Context(), "confirmed"); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"staged", "confirmed", "confirmed", "never there"} {
+		if err := t.Remove(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := t.refs("hs_1"); !slices.Equal(got, []string{"stays"}) {
+		t.Errorf("got %v", got)
+	}
+	_, err := t.Stat(t.Context(), "confirmed")
+	t.wantErr(err, threadstate.ErrNoSnapshot)
+	t.wantErr(t.Confirm(t.Context(), "staged"), threadstate.ErrNoSnapshot)
+}
+
+func (t test) wantUnsettled(before int, after string, limit int, want ...string) {
+	t.Helper()
+	got, err := t.Unsettled(t.Context(), now.Add(time.Duration(before)*time.Second), after, limit)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("before %d s and after %q: got %v, %v, want %v", before, after, got, err, want)
+	}
+}
+
+func unsettled(t test) {
+	t.stage(of("hs_2", "a", 0))
+	t.stage(of("hs_2", "b", 1))
+	t.stage(of("hs_1", "c", 2))
+	t.stage(of("hs_3", "d", 3))
+	t.wantUnsettled(0, "", 9)
+	t.wantUnsettled(1, "", 9, "hs_2")
+	t.wantUnsettled(9, "", 9, "hs_1", "hs_2", "hs_3")
+	t.wantUnsettled(9, "", 2, "hs_1", "hs_2")
+	t.wantUnsettled(9, "hs_2", 2, "hs_3")
+}
+
+func settle(t test) {
+	t.stage(of("hs_1", "old", 0))
+	for range 2 {
+		if err := t.Settle(t.Context(), "old"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.wantUnsettled(9, "", 9)
+	t.stage(of("hs_1", "new", 1))
+	t.wantUnsettled(9, "", 9, "hs_1")
+	if got := t.refs("hs_1"); !slices.Equal(got, []string{"old", "new"}) {
+		t.Errorf("got %v", got)
 	}
 }

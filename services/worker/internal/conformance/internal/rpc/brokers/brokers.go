@@ -12,11 +12,13 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/pkg/fault"
@@ -167,37 +169,69 @@ func (u *unheard) WriteHeader(int)             {}
 func (u *unheard) Flush()                      {}
 
 // LoadHead gives the head that is committed.
-func (b *Brokers) LoadHead(ctx context.Context, req *threadstatev1.LoadHeadRequest) (*threadstatev1.LoadHeadResponse, error) {
+func (b *Brokers) LoadHead(ctx context.Context, req *threadstatev1.LoadHeadRequest, out threadstatev1connect.ThreadStateServiceLoadHeadServerStream) error {
 	x, err := b.enter(ctx, "LoadHead")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	env, _ := rpc.EnvelopeFrom(ctx)
 	r, err := b.stand.Writer.Backend().Load(ctx, env.BindingID)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if c := req.GetCodec(); r.Head.Revision > 0 && (r.Head.Codec != c.GetName() || r.Head.CodecVersion != c.GetVersion()) {
-		return nil, fault.New(fault.InvalidRequest, "brokers.LoadHead", fault.Detail("codec: not that of the head"))
+	if r.Head.Revision == 0 {
+		return out.Send(&threadstatev1.LoadHeadResponse{Info: &threadstatev1.HeadInfo{}})
 	}
+	if c := req.GetCodec(); r.Head.Codec != c.GetName() || r.Head.CodecVersion != c.GetVersion() {
+		return fault.New(fault.InvalidRequest, "brokers.LoadHead", fault.Detail("codec: not that of the head"))
+	}
+	payload := x.snapshot(r.Head.SnapshotRef)
 	sum, err := hex.DecodeString(r.Head.SHA256)
-	return &threadstatev1.LoadHeadResponse{
-		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef, Payload: x.snapshot(r.Head.SnapshotRef), Sha256: sum,
-	}, err
+	if err != nil {
+		return err
+	}
+	info := &threadstatev1.HeadInfo{
+		Revision: r.Head.Revision, SnapshotRef: r.Head.SnapshotRef,
+		Snapshot: &threadstatev1.SnapshotInfo{Size: uint64(len(payload)), Sha256: sum},
+	}
+	for chunk := range slices.Chunk(payload, blob.MaxChunkBytes) {
+		if err := out.Send(&threadstatev1.LoadHeadResponse{Info: info, Chunk: chunk}); err != nil {
+			return err
+		}
+		info = nil
+	}
+	return nil
 }
 
 // WriteSnapshot keeps a snapshot.
-func (b *Brokers) WriteSnapshot(ctx context.Context, req *threadstatev1.WriteSnapshotRequest) (*threadstatev1.WriteSnapshotResponse, error) {
+func (b *Brokers) WriteSnapshot(ctx context.Context, in threadstatev1connect.ThreadStateServiceWriteSnapshotServerStream) (*threadstatev1.WriteSnapshotResponse, error) {
+	first, err := in.Receive() // brings the envelope
+	if err != nil {
+		return nil, err
+	}
 	x, err := b.enter(ctx, "WriteSnapshot")
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(req.GetPayload())
-	if hex.EncodeToString(sum[:]) != hex.EncodeToString(req.GetSha256()) {
+	if first.GetInfo().GetSize() > blob.MaxBytes || len(first.GetInfo().GetSha256()) != sha256.Size {
 		return nil, fault.New(fault.InvalidRequest, "brokers.WriteSnapshot")
 	}
-	ref := "snap_" + req.GetEnvelope().GetRunId() + "_" + req.GetEnvelope().GetIdempotencyKey()
-	x.keep(ref, req.GetPayload())
+	want := blob.Content{Size: int64(first.GetInfo().GetSize()), SHA256: [sha256.Size]byte(first.GetInfo().GetSha256())} //nolint:gosec // at most 64 MiB
+	var payload bytes.Buffer
+	began := false
+	err = blob.Receive(&payload, want, func() ([]byte, error) {
+		if !began {
+			began = true
+			return first.GetChunk(), nil
+		}
+		m, err := in.Receive()
+		return m.GetChunk(), err
+	})
+	if err != nil {
+		return nil, fault.Wrap(err, fault.InvalidRequest, "brokers.WriteSnapshot")
+	}
+	ref := "snap_" + first.GetEnvelope().GetRunId() + "_" + first.GetEnvelope().GetIdempotencyKey()
+	x.keep(ref, payload.Bytes())
 	return &threadstatev1.WriteSnapshotResponse{SnapshotRef: ref}, nil
 }
 
