@@ -20,7 +20,7 @@ import (
 const asClient = "mcp-client"
 
 // bound of one scenario.
-const bound = time.Minute
+const bound = 40 * time.Second
 
 // runClient does what a scenario asks of a client, with the broker's own client
 // and nothing else.

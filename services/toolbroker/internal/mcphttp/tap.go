@@ -252,7 +252,11 @@ func (t *tap) status(req *http.Request, res *http.Response) error {
 func (t *tap) message(req *http.Request, body []byte) (*http.Response, error) {
 	ctx, cancel := within(req.Context(), t.base)
 	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, messageTimeout)
+	bound := messageTimeout
+	if t.version.Load() == nil { // a message of the negotiation, which has its own
+		bound = t.cfg.ConnectTimeout
+	}
+	ctx, stop := context.WithTimeout(ctx, bound)
 	defer stop()
 	var open func() (io.ReadCloser, error)
 	if body != nil {
