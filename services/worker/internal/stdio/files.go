@@ -21,16 +21,10 @@ const (
 	maxFileName = 64
 )
 
-// materialize copies the manifests of the binding into the world.
+// materialize copies the manifests of the binding into the world, before each turn: a
+// program can change none of it, and can move away all of it.
 func (r *runtime) materialize(ctx context.Context) error {
-	if r.materialized {
-		return nil
-	}
-	if err := materialize.Copy(ctx, r.World, r.Workspace, r.construction.Manifest); err != nil {
-		return err
-	}
-	r.materialized = true
-	return nil
+	return materialize.Copy(ctx, r.World, r.Workspace, r.construction.Manifest)
 }
 
 // writeHome writes the preset's files: a program before may have changed them.

@@ -94,12 +94,14 @@ func programs() map[string]func(*program) {
 			had, err := os.ReadFile(skill)
 			said := fmt.Sprint(string(had), err)
 			for _, forbidden := range []error{
-				os.WriteFile(skill, []byte("changed"), 0o600), os.Remove(skill), os.Rename("skills", "moved"), os.RemoveAll("files"), os.Chmod(skill, 0o600),
+				os.WriteFile(skill, []byte("changed"), 0o600), os.Remove(skill), os.Rename("skills/one", "skills/moved"), os.RemoveAll("files"), os.Chmod(skill, 0o600),
 			} {
 				said += fmt.Sprint(" ", errors.Is(forbidden, os.ErrPermission))
 			}
 			had, err = os.ReadFile(other)
-			p.text(fmt.Sprint(said, " ", string(had), err))
+			said = fmt.Sprint(said, " ", string(had), err)
+			moved := os.Rename("skills", fmt.Sprint("moved-", os.Getpid())) // the workspace is the program's
+			p.text(fmt.Sprint(said, " ", moved))
 			p.commit("")
 		},
 		"large state": func(p *program) {

@@ -144,9 +144,6 @@ type runtime struct {
 	construction harness.Construction
 	// tools by id.
 	tools map[string]harness.Tool
-	// materialized says that the manifests are in the world, which is once for its
-	// life: a program cannot write them.
-	materialized bool
 }
 
 // Cleanup ends every process of the world and empties its folders.
