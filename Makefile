@@ -24,6 +24,7 @@ BINDINGS  ?= 1000
 CALLS     ?= 1000
 # Cases of docs/model/cases.txt: ci, all, or names.
 CASES     ?= ci
+OPS       ?= 10000
 # One cut of each benchmark; 5 of them and benchstat tell noise from change.
 BENCHFLAGS ?= -benchmem -count=1
 
@@ -133,6 +134,10 @@ scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandb
 .PHONY: chaos-tools
 chaos-tools: build ## Make CALLS (1000) tool calls while broker, workers and control plane are killed; counts what happened twice
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/chaostools/cmd/chaostools -calls $(CALLS)
+
+.PHONY: linearizability
+linearizability: bin/cofferdam-ferretdb ## Have 64 clients make OPS (10000) writes on each back end, with lost answers and kills, and check that one order explains them
+	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./services/statefacade/internal/linearizability/cmd/linearizability -ops $(OPS)
 
 .PHONY: generate
 generate: bin/buf bin/protoc-gen-go ## Write pkg/gen from pkg/proto

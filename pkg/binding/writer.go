@@ -30,7 +30,9 @@ const (
 // safe.
 //
 // Whatever does not match the record is the fault stale_lease, for which
-// errors.Is(err, ErrFenced) also holds, and then nothing was written.
+// errors.Is(err, ErrFenced) also holds, and then nothing was written; unless the
+// answer to an earlier try was lost, and what it wrote was overtaken by others
+// before the next one. The record tells.
 type Writer struct {
 	store Backend
 	now   func() time.Time

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"sync"
@@ -78,9 +80,38 @@ func TestOneWriterWins(t *testing.T) {
 	}
 }
 
+// message is one with a command, whose body comes after a sequence of documents.
+func message(t *testing.T, command bson.D) []byte {
+	t.Helper()
+	doc, err := bson.Marshal(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sequence := []byte{1, 11, 0, 0, 0, 'u', 'p', 'd', 'a', 't', 'e', 0}
+	m := make([]byte, headerBytes+flagBytes, 256)
+	binary.LittleEndian.PutUint32(m[12:], opMsg)
+	m = append(append(append(m, sequence...), sectionBody), doc...)
+	binary.LittleEndian.PutUint32(m, uint32(len(m))) //nolint:gosec // a short one
+	return m
+}
+
+// FerretDB is given no time of its own, and everything else as it came.
+func TestCommandsHaveNoTime(t *testing.T) {
+	inner := bson.D{{Key: "maxTimeMS", Value: int64(7)}}
+	m := message(t, bson.D{{Key: "find", Value: "things"}, {Key: "filter", Value: inner}, {Key: "maxTimeMS", Value: int64(5)}})
+	want := message(t, bson.D{{Key: "find", Value: "things"}, {Key: "filter", Value: inner}, {Key: "apiStrict", Value: int64(5)}})
+	if withoutTime(m); !bytes.Equal(m, want) {
+		t.Errorf("got %q, want %q", m, want)
+	}
+	if name, silent := command(m); name != "find" || silent {
+		t.Errorf("the command is %q, %v", name, silent)
+	}
+}
+
 func FuzzCommand(f *testing.F) {
 	f.Add([]byte("\x1a\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xdd\x07\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00\x10find\x00"))
 	f.Fuzz(func(t *testing.T, message []byte) {
+		withoutTime(message)
 		if name, _ := command(message); len(name) > len(message) {
 			t.Error("a name longer than its message")
 		}

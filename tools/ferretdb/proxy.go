@@ -10,6 +10,8 @@ import (
 	"net"
 	"strings"
 	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // Of the MongoDB wire protocol.
@@ -84,6 +86,7 @@ func (p *proxy) conn(ctx context.Context, client net.Conn) {
 // exchange gives the answer to one message. FerretDB answers each, also one that
 // the client wants no answer to.
 func (p *proxy) exchange(server net.Conn, request, answer []byte) ([]byte, error) {
+	withoutTime(request)
 	if name, _ := command(request); isWrite(name) {
 		p.writer.Lock()
 		defer p.writer.Unlock()
@@ -123,25 +126,55 @@ func readMessage(r io.Reader, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
+// withoutTime takes the server's own limit out of a command: a read that FerretDB
+// gives up leaves its snapshot on the connection to the file, and whoever gets that
+// next reads what was long ago. A name of the same length that FerretDB ignores
+// stands in its place.
+func withoutTime(message []byte) {
+	elements, err := bsoncore.Document(body(message)).Elements()
+	if err != nil {
+		return // FerretDB says what is wrong with it
+	}
+	for _, e := range elements {
+		if e.Key() == "maxTimeMS" {
+			copy(e[1:], "apiStrict")
+		}
+	}
+}
+
 // command is the name of the command in a message, which is the first key of its
 // body, and whether its sender wants no answer.
 func command(message []byte) (name string, silent bool) {
-	if len(message) < headerBytes+flagBytes || binary.LittleEndian.Uint32(message[12:]) != opMsg {
-		return "", false
+	b := body(message)
+	if len(b) < 6 {
+		return "", isMessage(message) && flags(message)&flagMoreToCome != 0
 	}
-	silent = binary.LittleEndian.Uint32(message[headerBytes:])&flagMoreToCome != 0
+	first, _, _ := bytes.Cut(b[5:], []byte{0})
+	return string(first), flags(message)&flagMoreToCome != 0
+}
+
+func isMessage(message []byte) bool {
+	return len(message) >= headerBytes+flagBytes && binary.LittleEndian.Uint32(message[12:]) == opMsg
+}
+
+func flags(message []byte) uint32 { return binary.LittleEndian.Uint32(message[headerBytes:]) }
+
+// body is the document with the command of a message, or nothing.
+func body(message []byte) []byte {
+	if !isMessage(message) {
+		return nil
+	}
 	// A section is its kind and a document or a sequence, each of which begins with
 	// its length.
 	for s := message[headerBytes+flagBytes:]; len(s) >= 7; {
-		if s[0] == sectionBody {
-			name, _, _ := bytes.Cut(s[6:], []byte{0})
-			return string(name), silent
-		}
 		n := int(binary.LittleEndian.Uint32(s[1:]))
 		if n < 4 || 1+n > len(s) {
 			break
 		}
+		if s[0] == sectionBody {
+			return s[1 : 1+n]
+		}
 		s = s[1+n:]
 	}
-	return "", silent
+	return nil
 }

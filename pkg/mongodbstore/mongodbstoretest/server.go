@@ -8,6 +8,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -31,33 +33,53 @@ func External() bool { return os.Getenv("COFFERDAM_TEST_MONGODB_URI") != "" }
 // database.
 func Server(tb testing.TB) string {
 	tb.Helper()
-	if uri := os.Getenv("COFFERDAM_TEST_MONGODB_URI"); uri != "" {
-		return uri
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), program(tb), "--data", tb.TempDir())
-	cmd.Stderr = tb.Output()
-	stdin, err := cmd.StdinPipe()
+	uri, stop, err := Start(context.WithoutCancel(tb.Context()), tb.TempDir(), tb.Output())
 	if err != nil {
-		tb.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		_ = stdin.Close() // it ends with its input
-		if err := cmd.Wait(); err != nil {
+		if err := stop(); err != nil {
 			tb.Errorf("FerretDB: %v", err)
 		}
 	})
-	return ready(tb, stdout)
+	return uri
 }
 
-func ready(tb testing.TB, stdout io.Reader) string {
-	tb.Helper()
+// Start is Server for programs that are no tests: it lasts until stop, and keeps
+// what it has in the folder.
+func Start(ctx context.Context, folder string, stderr io.Writer) (uri string, stop func() error, err error) {
+	if uri := os.Getenv("COFFERDAM_TEST_MONGODB_URI"); uri != "" {
+		return uri, func() error { return nil }, nil
+	}
+	path, err := program(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, "--data", folder)
+	cmd.Env = append(os.Environ(), "GOGC=400") // it spends half its time on garbage
+	cmd.Stderr = stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() error {
+		_ = stdin.Close() // it ends with its input
+		return cmd.Wait()
+	}
+	if uri, err = ready(stdout); err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	return uri, stop, nil
+}
+
+func ready(stdout io.Reader) (string, error) {
 	line := make(chan []byte, 1)
 	go func() {
 		raw, _ := bufio.NewReader(stdout).ReadBytes('\n')
@@ -69,31 +91,29 @@ func ready(tb testing.TB, stdout io.Reader) string {
 			URI string `json:"uri"`
 		}
 		if err := json.Unmarshal(raw, &r); err != nil || r.URI == "" {
-			tb.Fatalf("FerretDB said %q", raw)
+			return "", fmt.Errorf("FerretDB said %q", raw)
 		}
-		return r.URI
+		return r.URI, nil
 	case <-time.After(startTimeout):
-		tb.Fatal("FerretDB did not answer")
-		return ""
+		return "", errors.New("FerretDB did not answer")
 	}
 }
 
 // program finds what `make bin/cofferdam-ferretdb` builds.
-func program(tb testing.TB) string {
-	tb.Helper()
+func program(ctx context.Context) (string, error) {
 	dir := os.Getenv("COFFERDAM_BIN_DIR")
 	if dir == "" {
-		out, err := exec.CommandContext(tb.Context(), "go", "env", "GOWORK").Output()
+		out, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
 		if err != nil {
-			tb.Fatal(err)
+			return "", err
 		}
 		dir = filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "bin")
 	}
 	path := filepath.Join(dir, "cofferdam-ferretdb")
 	if _, err := os.Stat(path); err != nil {
-		tb.Fatalf("%v: run `make bin/cofferdam-ferretdb`", err)
+		return "", fmt.Errorf("%w: run `make bin/cofferdam-ferretdb`", err)
 	}
-	return path
+	return path, nil
 }
 
 // Open opens a new, empty database of the server, which is dropped at the end of
@@ -114,12 +134,21 @@ func Open(tb testing.TB, server string) *mongodbstore.DB {
 // URI names a new database of the server.
 func URI(tb testing.TB, server string) string {
 	tb.Helper()
+	uri, err := NewDatabase(server)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return uri
+}
+
+// NewDatabase names one of the server.
+func NewDatabase(server string) (uri string, err error) {
 	u, err := url.Parse(server)
 	if err != nil {
-		tb.Fatal("the server's URI is none")
+		return "", errors.New("the server's URI is none") // the error has the URI in it
 	}
 	u.Path = "/test_" + strings.ToLower(rand.Text())
-	return u.String()
+	return u.String(), nil
 }
 
 // Reopen opens a database once more.
