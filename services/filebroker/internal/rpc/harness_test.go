@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +42,7 @@ type opened struct {
 	stand   *rpctest.Stand
 	handler http.Handler
 	hooks   *hooks
+	disk    *disk
 	path    string // of the catalogue
 	dir     string // of the blobs
 	// started and ended count requests.
@@ -56,13 +59,13 @@ func open(t *testing.T, s *rpctest.Stand, quota int64) *opened {
 	bucket, err := blobstore.Open(t.Context(), "file://"+o.dir)
 	must(t, err)
 	t.Cleanup(func() { must(t, bucket.Close()) })
-	o.hooks = &hooks{Catalogue: entries}
+	o.hooks, o.disk = &hooks{Catalogue: entries}, &disk{Store: bucket}
 	writer := binding.NewWriter(s.Backend, time.Now)
 	guard := fence.NewGuard(writer, time.Now)
 	o.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.Domain.TrustDomain(), Logger: s.Logger, Verifier: s.Minter.Verifier(), Guard: guard, Telemetry: s.Telemetry,
 		Files: files.New(files.Config{
-			Guard: guard, Effects: binding.NewEffects(writer), Catalogue: o.hooks, Blobs: bucket, QuotaBytes: quota, Logger: s.Logger, Now: o.hooks.now,
+			Guard: guard, Effects: binding.NewEffects(writer), Catalogue: o.hooks, Blobs: o.disk, QuotaBytes: quota, Logger: s.Logger, Now: o.hooks.now,
 		}),
 	})
 	must(t, err)
@@ -126,6 +129,18 @@ func (o *opened) state(t *testing.T) string {
 	return out.String()
 }
 
+// visible is every object that anybody can see, and what made it so.
+func (o *opened) visible(t *testing.T) string {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+o.path)
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	var out strings.Builder
+	dump(t, db, "SELECT * FROM file_objects WHERE visible = 1 ORDER BY 1", &out)
+	dump(t, db, "SELECT * FROM file_completions ORDER BY 1", &out)
+	return out.String()
+}
+
 // blobs lists the files of the bucket, temporary ones too.
 func (o *opened) blobs(t *testing.T) (out []string) {
 	t.Helper()
@@ -170,6 +185,39 @@ type hooks struct {
 	beforeStage   func()
 	completeError error
 	ahead         time.Duration
+	gone          atomic.Bool // the database
+}
+
+var errGone = errors.New("the database has gone")
+
+// disk is the real store of blobs on a disk that may be full or slow.
+type disk struct {
+	blob.Store
+	room    atomic.Int64 // in bytes; 0 is enough
+	written atomic.Pointer[func()]
+}
+
+func (d *disk) Create(ctx context.Context, key string) (blob.Writer, error) {
+	w, err := d.Store.Create(ctx, key)
+	return &diskWriter{Writer: w, disk: d, room: d.room.Load()}, err
+}
+
+type diskWriter struct {
+	blob.Writer
+	disk *disk
+	room int64
+}
+
+func (w *diskWriter) Write(p []byte) (int, error) {
+	if most := w.disk.room.Load(); most > 0 {
+		if w.room -= int64(len(p)); w.room < 0 {
+			return 0, syscall.ENOSPC
+		}
+	}
+	if f := w.disk.written.Swap(nil); f != nil {
+		(*f)()
+	}
+	return w.Writer.Write(p)
 }
 
 func (h *hooks) BeforeWrite(f func()) {
@@ -196,6 +244,9 @@ func (h *hooks) enter() {
 
 func (h *hooks) StageObject(ctx context.Context, o files.Object, until time.Time, q files.Quota) error {
 	h.enter()
+	if h.gone.Load() {
+		return errGone
+	}
 	return h.Catalogue.StageObject(ctx, o, until, q)
 }
 
@@ -204,8 +255,18 @@ func (h *hooks) StageHandle(ctx context.Context, x files.Handle, most int) (file
 	return h.Catalogue.StageHandle(ctx, x, most)
 }
 
+func (h *hooks) DropObject(ctx context.Context, id string) (bool, error) {
+	if h.gone.Load() {
+		return false, errGone
+	}
+	return h.Catalogue.DropObject(ctx, id)
+}
+
 // Complete loses its answer once where completeError is set.
 func (h *hooks) Complete(ctx context.Context, c files.Completion) (files.Completion, error) {
+	if h.gone.Load() {
+		return files.Completion{}, errGone
+	}
 	stands, err := h.Catalogue.Complete(ctx, c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
