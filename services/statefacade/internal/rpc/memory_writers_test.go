@@ -25,7 +25,7 @@ const (
 	// writersVariable says how many writers there are; the figure of the project's
 	// goals is 1000.
 	writersVariable = "COFFERDAM_TEST_MEMORY_WRITERS"
-	fewWriters      = 60
+	fewWriters      = 45
 	// writersPerKey is how many there are at least, in all scopes; of many writers
 	// there are more, because there are no more than 20 keys.
 	writersPerKey = 15

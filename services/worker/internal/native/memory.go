@@ -80,7 +80,10 @@ func (m memoryAt) check(r *run) error {
 	return r.checkScope(m.Scope)
 }
 
+// memoryRecord is what a model reads. Untrusted is always true: whoever wrote the
+// content, it is data.
 type memoryRecord struct {
+	Untrusted   bool           `json:"untrusted"`
 	Key         string         `json:"key"`
 	Kind        string         `json:"kind"`
 	ContentType string         `json:"content_type"`
@@ -110,7 +113,7 @@ func memoryGet(ctx context.Context, r *run, c toolCall) (produced, error) {
 	content := event.SanitizeText(string(rec.Content))
 	shown := event.Truncate(content, maxMemoryShown)
 	out := memoryRecord{
-		Key: at.Key, Kind: rec.Kind, ContentType: rec.ContentType, Content: shown, Revision: rec.Revision, Truncated: len(shown) < len(content),
+		Untrusted: true, Key: at.Key, Kind: rec.Kind, ContentType: rec.ContentType, Content: shown, Revision: rec.Revision, Truncated: len(shown) < len(content),
 	}
 	for _, s := range rec.Sources {
 		out.Sources = append(out.Sources, memorySource(s))
@@ -144,8 +147,9 @@ func memorySearch(ctx context.Context, r *run, c toolCall) (produced, error) {
 		return produced{}, err
 	}
 	out := struct {
-		Found []memoryMatch `json:"found"`
-	}{Found: []memoryMatch{}}
+		Untrusted bool          `json:"untrusted"`
+		Found     []memoryMatch `json:"found"`
+	}{Untrusted: true, Found: []memoryMatch{}}
 	for _, f := range found {
 		f.Excerpt = event.SanitizeText(f.Excerpt)
 		out.Found = append(out.Found, memoryMatch(f))

@@ -23,13 +23,13 @@ func TestMemoryTools(t *testing.T) {
 	if r := s.memory.records["user/colour"]; r.Kind != "semantic" || r.ContentType != "text/plain" || string(r.Content) != "red" {
 		t.Errorf("record: %+v", r)
 	}
-	if _, text = s.use(t, "run-2", "memory_get", `{"scope":"user","key":"colour"}`); text != `{"key":"colour","kind":"semantic","content_type":"text/plain","content":"red","revision":1}` {
+	if _, text = s.use(t, "run-2", "memory_get", `{"scope":"user","key":"colour"}`); text != `{"untrusted":true,"key":"colour","kind":"semantic","content_type":"text/plain","content":"red","revision":1}` {
 		t.Errorf("read: %s", text)
 	}
-	if _, text = s.use(t, "run-3", "memory_search", `{"scope":"user","query":"re"}`); text != `{"found":[{"key":"colour","kind":"semantic","revision":1,"excerpt":"red"}]}` {
+	if _, text = s.use(t, "run-3", "memory_search", `{"scope":"user","query":"re"}`); text != `{"untrusted":true,"found":[{"key":"colour","kind":"semantic","revision":1,"excerpt":"red"}]}` {
 		t.Errorf("found: %s", text)
 	}
-	if _, text = s.use(t, "run-4", "memory_search", `{"scope":"agent","query":"re"}`); text != `{"found":[]}` || s.memory.searched[0] != fmt.Sprint("re ", maxMemoryFound) {
+	if _, text = s.use(t, "run-4", "memory_search", `{"scope":"agent","query":"re"}`); text != `{"untrusted":true,"found":[]}` || s.memory.searched[0] != fmt.Sprint("re ", maxMemoryFound) {
 		t.Errorf("found: %s, asked %v", text, s.memory.searched)
 	}
 	_, text = s.use(t, "run-5", "memory_put", `{"scope":"user","key":"both","content":"red, [redacted]","revision":0,"kind":"semantic","sources":[{"key":"colour","revision":1}]}`)
