@@ -49,8 +49,10 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // Validate implements service.Config.
 func (c *Config) Validate() error {
-	errs := []error{c.Base.Validate(),
-		storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store}, storeaddr.Named{Flag: "handle-store", Location: c.HandleStore})}
+	errs := []error{
+		c.Base.Validate(),
+		storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store}, storeaddr.Named{Flag: "handle-store", Location: c.HandleStore}),
+	}
 	if c.Issuer == "" {
 		errs = append(errs, errors.New("--issuer: required"))
 	}

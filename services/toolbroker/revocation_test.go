@@ -75,7 +75,8 @@ func TestARevocationHoldsWithinASecondUnderLoad(t *testing.T) {
 			lateMade++
 		case after && fault.Is(r.err, fault.ToolDenied):
 			lateRefused++
-		case r.err != nil && !fault.Is(r.err, fault.ToolDenied) && !fault.Is(r.err, fault.Capacity):
+		case r.err != nil && !fault.Is(r.err, fault.ToolDenied) && !fault.Is(r.err, fault.Capacity) && !fault.Is(r.err, fault.DependencyUnavailable):
+			// A machine that is too busy to ask in time refuses as well.
 			t.Errorf("a call ended with %v", r.err)
 		}
 		if r.err == nil {

@@ -28,7 +28,7 @@ type slowReceiver struct {
 func (r *slowReceiver) key(t *testing.T, replicas []*Keeper, kid string) (ed25519.PublicKey, error) {
 	t.Helper()
 	if r.askedAt.IsZero() || time.Since(r.askedAt) >= capability.DefaultRefreshAfter {
-		for _, i := range rand.Perm(len(replicas)) { // any replica may answer
+		for _, i := range rand.Perm(len(replicas)) { //nolint:gosec // any replica may answer: chance, not secrets
 			raw, err := replicas[i].JWKS()
 			if err != nil {
 				continue // it does not know the set and gives none; a receiver asks again after a second

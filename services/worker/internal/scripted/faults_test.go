@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/worker/internal/eventually"
 	"cofferdam.dev/services/worker/internal/session"
 )
 
@@ -102,6 +105,10 @@ func TestHang(t *testing.T) {
 	r := s.start(t, "run-1", `[{"do":"text","text":"x"},{"do":"hang"}]`)
 	_, err := r.Next(t.Context())
 	must(t, err)
+	eventually.True(t, "it hangs", func() bool {
+		stacks := make([]byte, 1<<20)
+		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*hangStep).play"))
+	})
 	s.Cancel(t.Context(), "run-1", event.CancelledByClient)
 	if s.Cancel(t.Context(), "run-1", event.CancelledByClient).Stopped {
 		t.Error("it says that the harness has stopped")
