@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -107,7 +107,7 @@ func TestHang(t *testing.T) {
 	must(t, err)
 	eventually.True(t, "it hangs", func() bool {
 		stacks := make([]byte, 1<<20)
-		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*hangStep).play"))
+		return bytes.Contains(stacks[:goruntime.Stack(stacks, true)], []byte("(*hangStep).play"))
 	})
 	s.Cancel(t.Context(), "run-1", event.CancelledByClient)
 	if s.Cancel(t.Context(), "run-1", event.CancelledByClient).Stopped {
