@@ -237,8 +237,19 @@ func (f *fixture) requestTo(t *testing.T, base, subject, method, path, body stri
 	return r
 }
 
+// send sends a request and checks both sides against the document that is served.
 func (f *fixture) send(t *testing.T, r *http.Request) answer {
 	t.Helper()
+	var sent []byte
+	if r.GetBody != nil {
+		body, err := r.GetBody()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sent, err = io.ReadAll(body); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	res, err := f.client.Do(r.WithContext(ctx))
@@ -250,7 +261,9 @@ func (f *fixture) send(t *testing.T, r *http.Request) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{res.StatusCode, res.Header, body}
+	a := answer{res.StatusCode, res.Header, body}
+	keeps(t, r, sent, a)
+	return a
 }
 
 func (f *fixture) get(t *testing.T, path string) answer {

@@ -101,34 +101,60 @@ func New(cfg Config) *API {
 // handler answers a request or says why not.
 type handler func(w http.ResponseWriter, r *http.Request, caller runs.Caller) error
 
+// callers are the routes for callers.
+func (a *API) callers() map[string]handler {
+	return map[string]handler{
+		"POST /api/v1/runs":                                        a.startRun,
+		"GET /api/v1/runs/{run}":                                   a.getRun,
+		"POST /api/v1/runs/{run}":                                  a.runAction,
+		"GET /api/v1/runs/{run}/events":                            a.listEvents,
+		"GET /api/v1/runs/{run}/stream":                            a.streamRun,
+		"GET /api/v1/agents":                                       a.listAgents,
+		"POST /api/v1/agents/{agent}/agui":                         a.runAGUI,
+		"GET /api/v1/conversations/{conversation}/interrupt-state": a.interruptState,
+		"POST /api/v1/conversations/{conversation}/clear":          a.clearConversation,
+		"POST /api/v1/chat/stream/start":                           a.chatStart,
+		"POST /api/v1/chat/stream/resume":                          a.chatResume,
+		"POST /api/v1/chat/stream/cancel":                          a.chatCancel,
+		"POST /api/v1/chat/invoke":                                 a.chatInvoke,
+	}
+}
+
+// operators are the routes for operators, who need the relation operator.
+func (a *API) operators() map[string]handler {
+	return map[string]handler{
+		"GET /api/v1/bindings":           a.listBindings,
+		"GET /api/v1/bindings/{binding}": a.getBinding,
+	}
+}
+
+// openAPIRoute is served to callers and to operators, without a token.
+const openAPIRoute = "GET /api/v1/openapi.json"
+
 // Public serves the routes for callers.
 func (a *API) Public() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /api/v1/runs", a.authenticated(a.startRun))
-	mux.Handle("GET /api/v1/runs/{run}", a.authenticated(a.getRun))
-	mux.Handle("POST /api/v1/runs/{run}", a.authenticated(a.runAction))
-	mux.Handle("GET /api/v1/runs/{run}/events", a.authenticated(a.listEvents))
-	mux.Handle("GET /api/v1/runs/{run}/stream", a.authenticated(a.streamRun))
-	mux.Handle("GET /api/v1/conversations/{conversation}/interrupt-state", a.authenticated(a.interruptState))
-	mux.Handle("POST /api/v1/conversations/{conversation}/clear", a.authenticated(a.clearConversation))
-	mux.Handle("GET /api/v1/agents", a.authenticated(a.listAgents))
-	mux.Handle("POST /api/v1/agents/{agent}/agui", a.authenticated(a.runAGUI))
-	mux.Handle("POST /api/v1/chat/stream/start", a.authenticated(a.chatStart))
-	mux.Handle("POST /api/v1/chat/stream/resume", a.authenticated(a.chatResume))
-	mux.Handle("POST /api/v1/chat/stream/cancel", a.authenticated(a.chatCancel))
-	mux.Handle("POST /api/v1/chat/invoke", a.authenticated(a.chatInvoke))
+	for pattern, h := range a.callers() {
+		mux.Handle(pattern, a.authenticated(h))
+	}
 	for _, pattern := range notImplemented() {
 		mux.Handle(pattern, a.authenticated(missing))
 	}
-	mux.Handle("/", a.authenticated(unknown))
-	return a.guarded(mux)
+	return a.served(mux)
 }
 
-// Operators serves the routes for operators, who need the relation operator.
+// Operators serves the routes for operators.
 func (a *API) Operators() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /api/v1/bindings", a.authenticated(a.operator(a.listBindings)))
-	mux.Handle("GET /api/v1/bindings/{binding}", a.authenticated(a.operator(a.getBinding)))
+	for pattern, h := range a.operators() {
+		mux.Handle(pattern, a.authenticated(a.operator(h)))
+	}
+	return a.served(mux)
+}
+
+// served adds what is at every address.
+func (a *API) served(mux *http.ServeMux) http.Handler {
+	mux.HandleFunc(openAPIRoute, describe)
 	mux.Handle("/", a.authenticated(unknown))
 	return a.guarded(mux)
 }
