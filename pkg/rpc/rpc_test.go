@@ -44,7 +44,10 @@ func callers() identity.AllowList { return identity.AllowList{identity.Exactly(r
 
 func policies() map[string]rpc.Policy {
 	p := rpc.Policy{Callers: callers(), Audience: capability.Memory, Fence: rpc.RunFence, MaxBytes: 1 << 10}
-	return map[string]rpc.Policy{memoryv1connect.MemoryServicePutProcedure: p, memoryv1connect.MemoryServiceGetProcedure: p}
+	return map[string]rpc.Policy{
+		memoryv1connect.MemoryServicePutProcedure: p, memoryv1connect.MemoryServiceGetProcedure: p,
+		memoryv1connect.MemoryServiceSearchProcedure: p, memoryv1connect.MemoryServiceDeleteProcedure: p,
+	}
 }
 
 // serve serves a memory service and gives a client of it with the right token.

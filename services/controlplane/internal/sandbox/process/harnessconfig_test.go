@@ -28,7 +28,7 @@ func TestAHarnessConfigThatNoWorkerCanReadIsToldAtTheStart(t *testing.T) {
 		"missing":     {filepath.Join(folder, "none.json"), []string{"none.json does not exist"}},
 		"a folder":    {folder, []string{"is not a regular file"}},
 		"too large":   {file("large.json", 0o644, strings.Repeat(" ", maxHarnessConfig+1)), []string{"at most 262144"}},
-		"closed":      {closed, []string{closed, fmt.Sprintf("belongs to uid %d and has mode 0600", os.Geteuid()), "workers run as uids 1", "chmod o+r"}},
+		"closed":      {closed, []string{closed, fmt.Sprintf("belongs to uid %d and has mode 0600", os.Geteuid()), "workers run as uids ", "chmod o+r"}},
 		"of a reader": {file("open.json", 0o644, "{}"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
