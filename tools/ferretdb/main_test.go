@@ -54,7 +54,7 @@ func TestOneWriterWins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Disconnect(context.Background()) })
+		t.Cleanup(func() { _ = c.Disconnect(context.WithoutCancel(t.Context())) })
 		collections[i] = c.Database("test").Collection("things")
 	}
 	if _, err := collections[0].InsertOne(t.Context(), bson.D{{Key: "_id", Value: "x"}, {Key: "v", Value: 0}}); err != nil {

@@ -37,7 +37,7 @@ func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store,
 	}
 	s, err := mongostore.Open(ctx, db)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, db.Close()) //nolint:contextcheck // also when ctx has ended
 	}
 	return s, nil
 }
