@@ -22,7 +22,9 @@ func start(t *testing.T) string {
 	stdin, hold := io.Pipe()
 	out, stdout := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- run(context.WithoutCancel(t.Context()), []string{"--data", t.TempDir()}, stdin, stdout, t.Output()) }()
+	go func() {
+		done <- run(context.WithoutCancel(t.Context()), []string{"--data", t.TempDir()}, stdin, stdout, t.Output())
+	}()
 	t.Cleanup(func() {
 		_ = hold.Close()
 		if err := <-done; err != nil {
