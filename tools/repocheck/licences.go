@@ -130,7 +130,7 @@ func offered(text string) string {
 	if m == nil {
 		return ""
 	}
-	for _, id := range strings.Split(m[1], " or ") {
+	for id := range strings.SplitSeq(m[1], " or ") {
 		for name := range permissive {
 			if name = strings.ToLower(name); id == name || strings.HasPrefix(id, name+"-") && strings.HasSuffix(id, "-clause") {
 				return name
