@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	code := m.Run()
+	defer unplace()
 	if err := closeShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "the shared stack:", err)
 		code = 1

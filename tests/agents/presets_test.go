@@ -82,6 +82,9 @@ func (a agent) preset() (p preset, err error) {
 	if p.packages, err = filepath.Abs(a.packages()); err != nil {
 		return p, err
 	}
+	if p.packages, err = place(p.packages); err != nil {
+		return p, err
+	}
 	command, _ := p.doc["command"].(string)
 	env, _ := p.doc["env"].(map[string]any)
 	p.wire, _ = p.doc["model_wire"].(string)
