@@ -21,8 +21,8 @@ const (
 	// MaxSnapshotsPerRun bounds how many snapshots one run may leave.
 	MaxSnapshotsPerRun = 16
 	// MaxWritesPerMinute bounds how many snapshots of one binding are written within
-	// a minute.
-	MaxWritesPerMinute = 120
+	// a minute: far more than turns of a conversation can follow one another.
+	MaxWritesPerMinute = 1200
 	// MaxKeptBytes bounds the snapshots of one binding together: those of the last
 	// minute, of its run, and its head.
 	MaxKeptBytes = 1 << 30
