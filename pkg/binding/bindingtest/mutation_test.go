@@ -117,8 +117,8 @@ func mutations() []mutation {
 		{"chunks from their beginning", "sqlitestore/queries.go", "run_id = ? AND next > ?", "run_id = ? AND first >= ?", "./sqlitestore"},
 		{"busy stays", "sqlitestore/queries.go", "owner = ?, instance = ?, busy = ?, doc = ?", "owner = ?, instance = ?, busy = max(busy, ?), doc = ?", "./sqlitestore"},
 		{"events are escaped", "sqlitestore/codec.go", "SetEscapeHTML(false)", "SetEscapeHTML(true)", "./sqlitestore"},
-		{"reads before the lock", "sqlitestore/store.go", `connect(path, 1, "immediate"`, `connect(path, 8, "deferred"`, "./sqlitestore"},
-		{"not synchronous", "sqlitestore/store.go", "synchronous(FULL)", "synchronous(NORMAL)", "./sqlitestore"},
+		{"reads before the lock", "../sqlstore/sqlstore.go", `connect(path, 1, "immediate"`, `connect(path, 8, "deferred"`, "./sqlitestore"},
+		{"not synchronous", "../sqlstore/sqlstore.go", "synchronous(FULL)", "synchronous(NORMAL)", "./sqlitestore"},
 	}
 }
 
