@@ -22,7 +22,7 @@ import (
 const patience = 20 * time.Second
 
 // weakVariable, set to 1, lets a build machine leave out what it does not allow.
-const weakVariable = "COFFERDAM_TEST_WEAK"
+const weakVariable = "COFFERDAM_TEST_WEAK_ISOLATION"
 
 // helperVariable makes the test binary a process that is to be bounded.
 const helperVariable = "CGROUP_TEST_HELPER"

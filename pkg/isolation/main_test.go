@@ -23,7 +23,7 @@ import (
 )
 
 // weakVariable, set to 1, lets tests of what this machine does not allow be skipped; they fail otherwise.
-const weakVariable = "COFFERDAM_TEST_WEAK"
+const weakVariable = "COFFERDAM_TEST_WEAK_ISOLATION"
 
 // intruder is the program inside, and the launcher. It is static, and anybody can reach it.
 var intruder string
