@@ -1,9 +1,10 @@
 package agui
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"cofferdam.dev/services/controlplane/internal/jsonline"
 )
 
 // metadata is open by key. An empty one is left out.
@@ -122,21 +123,10 @@ func (e *Encoder) base(kind, by string) base {
 
 // put adds a frame to what the event gives.
 func (e *Encoder) put(frame any) {
-	text, err := line(frame)
+	text, err := jsonline.Encode(frame)
 	if err != nil {
 		e.failed = fmt.Errorf("agui: encode: %w", err)
 		return
 	}
 	e.out = append(e.out, text)
-}
-
-// line is a value as JSON without a line feed.
-func line(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

@@ -10,6 +10,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/strictjson"
+	"cofferdam.dev/services/controlplane/internal/jsonline"
 )
 
 // Bounds of a RunAgentInput, in bytes.
@@ -121,7 +122,7 @@ func (d document) context(state json.RawMessage) (json.RawMessage, error) {
 	if err != nil || (len(d.Context) == 0 && state == nil && props == nil) {
 		return nil, err
 	}
-	out, err := line(struct {
+	out, err := jsonline.Encode(struct {
 		Context        []contextEntry  `json:"context,omitempty"`
 		State          json.RawMessage `json:"state,omitempty"`
 		ForwardedProps json.RawMessage `json:"forwardedProps,omitempty"`

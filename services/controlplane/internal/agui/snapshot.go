@@ -3,6 +3,8 @@ package agui
 import (
 	"encoding/json"
 	"strings"
+
+	"cofferdam.dev/services/controlplane/internal/jsonline"
 )
 
 // Roles of messages.
@@ -139,7 +141,7 @@ func (h *history) result(m message, content string) {
 func (h *history) lines() (out []json.RawMessage, err error) {
 	for _, it := range h.messages {
 		for _, each := range append([]*entry{it}, it.results...) {
-			text, err := line(each.whole())
+			text, err := jsonline.Encode(each.whole())
 			if err != nil {
 				return nil, err
 			}

@@ -16,7 +16,7 @@ import (
 func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
 	agent := r.PathValue("agent")
 	if !event.ValidID(agent) {
-		return fault.New(fault.InvalidRequest, "api.runAGUI", fault.Detail("agent_id: 1 to 128 characters of [A-Za-z0-9._:-]"))
+		return fault.New(fault.InvalidRequest, "api.runAGUI", fault.Detail("agent_id: "+idRule))
 	}
 	if err := a.mayInvoke(r, caller, agent); err != nil {
 		return err

@@ -166,9 +166,9 @@ func (a *API) chatCancel(w http.ResponseWriter, r *http.Request, caller runs.Cal
 func (a *API) mayAsk(r *http.Request, caller runs.Caller, agentID, conversationID string) error {
 	switch {
 	case !event.ValidID(agentID):
-		return fault.New(fault.InvalidRequest, "api.chat", fault.Detail("agent_id: required, 1 to 128 characters of [A-Za-z0-9._:-]"))
+		return fault.New(fault.InvalidRequest, "api.chat", fault.Detail("agent_id: required, "+idRule))
 	case !event.ValidID(conversationID):
-		return fault.New(fault.InvalidRequest, "api.chat", fault.Detail("conversation_id: required, 1 to 128 characters of [A-Za-z0-9._:-]"))
+		return fault.New(fault.InvalidRequest, "api.chat", fault.Detail("conversation_id: required, "+idRule))
 	default:
 		return a.mayInvoke(r, caller, agentID)
 	}

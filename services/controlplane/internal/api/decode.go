@@ -14,6 +14,9 @@ import (
 	"cofferdam.dev/pkg/strictjson"
 )
 
+// idRule is that of event.ValidID.
+const idRule = "1 to 128 characters of [A-Za-z0-9._:-]"
+
 // decode reads a request's body as one strict JSON value of the shape of v.
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	raw, err := body(w, r)

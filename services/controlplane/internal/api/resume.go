@@ -27,7 +27,7 @@ type toolDecision struct {
 func (b resumeBody) check() error {
 	switch {
 	case !event.ValidID(b.InterruptID):
-		return fault.New(fault.InvalidRequest, "api.resume", fault.Detail("interrupt_id: required, 1 to 128 characters of [A-Za-z0-9._:-]"))
+		return fault.New(fault.InvalidRequest, "api.resume", fault.Detail("interrupt_id: required, "+idRule))
 	case b.Revision == 0:
 		return fault.New(fault.InvalidRequest, "api.resume", fault.Detail("revision: required, as interrupt-state gives it"))
 	default:

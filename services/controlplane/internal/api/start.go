@@ -57,15 +57,15 @@ func (b startBody) request() (runs.StartRequest, error) {
 	}
 	switch {
 	case !event.ValidID(b.AgentID):
-		return bad("agent_id: required, 1 to 128 characters of [A-Za-z0-9._:-]")
+		return bad("agent_id: required, " + idRule)
 	case !event.ValidID(b.ConversationID):
-		return bad("conversation_id: required, 1 to 128 characters of [A-Za-z0-9._:-]")
+		return bad("conversation_id: required, " + idRule)
 	case strings.TrimSpace(b.Message) == "":
 		return bad("message: required")
 	case len(b.Message) > agui.MaxMessageBytes:
 		return large("message: at most 256 KiB")
 	case b.IdempotencyKey != "" && !event.ValidID(b.IdempotencyKey):
-		return bad("idempotency_key: 1 to 128 characters of [A-Za-z0-9._:-]")
+		return bad("idempotency_key: " + idRule)
 	case len(b.ClientContext) > 0 && b.ClientContext[0] != '{':
 		return bad("client_context: an object")
 	case len(b.ClientContext) > agui.MaxContextBytes:

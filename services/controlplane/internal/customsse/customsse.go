@@ -5,11 +5,11 @@ package customsse
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/services/controlplane/internal/jsonline"
 )
 
 // The names of frames.
@@ -127,7 +127,7 @@ func (e *Encoder) frame(ev event.Event, d event.Draft) (*Frame, error) {
 	if name == "" {
 		return nil, nil
 	}
-	payload, err := line(d.Data)
+	payload, err := jsonline.Encode(d.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func path(namespace []string) []string {
 // joined makes one object of a payload, which is an object of other keys, and the
 // tail.
 func joined(name string, payload []byte, t tail) (*Frame, error) {
-	rest, err := line(t)
+	rest, err := jsonline.Encode(t)
 	if err != nil {
 		return nil, err
 	}
@@ -177,15 +177,4 @@ func joined(name string, payload []byte, t tail) (*Frame, error) {
 		payload = append(payload, ',')
 	}
 	return &Frame{Event: name, Data: append(payload, rest[1:]...)}, nil
-}
-
-// line is a value as JSON without a line feed.
-func line(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

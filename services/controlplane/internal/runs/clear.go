@@ -54,7 +54,10 @@ func (s *Service) Clear(ctx context.Context, caller Caller, agentID, conversatio
 		if rec.Run != nil {
 			s.hub.wake(rec.Run.ID)
 		}
-		s.conclude(context.WithoutCancel(ctx), next)
+		// The clear stands; what is not concluded in this time the reconciler does.
+		concluding, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*s.cfg.CancelGrace)
+		defer cancel()
+		s.conclude(concluding, next)
 		return Cleared{next.ID, next.Epoch}, nil
 	}
 	return Cleared{}, fault.New(fault.RevisionConflict, op)

@@ -42,6 +42,7 @@ func TestTheSuitesClientScenarios(t *testing.T) {
 					if alone, output := runOne(t, peers, revision, scenario); !alone {
 						t.Errorf("%s fails, also by itself:\n%s", scenario, output)
 					}
+					t.Logf("WARNING: %s failed among the others", scenario)
 				case ok && known[scenario] != "":
 					t.Errorf("%s passes: take it out of testdata/known-failing-%s.txt", scenario, revision)
 				}
