@@ -32,6 +32,7 @@ import (
 //	ask ID TITLE KIND {json}   ask for permission, and tell what was chosen
 //	askagain ...            the same without waiting for the answer
 //	answers                 wait for those answers, and tell them
+//	heard                   wait until what was said before has arrived
 //	later MS {json}         a raw line after so many milliseconds, also after the turn
 //	child FILE              a process that goes on, its id in FILE
 //	garbage, long, flood, hang, deaf, call METHOD, exit N, stop REASON, error CODE, history, home FILE
@@ -312,6 +313,10 @@ func (a *agent) step(ctx context.Context, word, rest string) {
 			params = "{}"
 		}
 		a.say("answered " + string(<-a.request(method, json.RawMessage(params))) + "\n")
+	case "heard":
+		// What was said before has arrived, once a question behind it is answered. Calls
+		// of tools go another way, and may overtake it.
+		<-a.request("fs/read_text_file", map[string]any{})
 	case "child":
 		c := exec.Command("/bin/sleep", "600") //nolint:noctx // what ends it is tested
 		_ = c.Start()

@@ -43,6 +43,7 @@ func TestABrokeredCall(t *testing.T) {
 	s := newStand(t)
 	o := s.run(t, "run-1", lines("text before",
 		`raw {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"$S","update":{"sessionUpdate":"tool_call","toolCallId":"t1","title":"cofferdam_fs_read","status":"pending","kind":"other"}}}`,
+		"heard",
 		`mcp fs_read {"path":"a"}`,
 		`raw {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"$S","update":{"sessionUpdate":"tool_call_update","toolCallId":"t1","status":"completed","content":[{"type":"content","content":{"type":"text","text":"made up"}}]}}}`,
 	))
