@@ -38,14 +38,22 @@ func (e *ArgumentError) Error() string { return e.Place + ": " + e.Rule }
 
 // Check checks arguments, whose numbers are json.Number. Every error is an
 // *ArgumentError; of several, always the same one for the same arguments.
-func (s *Schema) Check(arguments map[string]any) (err error) {
+func (s *Schema) Check(arguments map[string]any) error {
+	if all := s.Violations(arguments); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// Violations are all errors that Check would choose from, in a fixed order.
+func (s *Schema) Violations(arguments map[string]any) (all []*ArgumentError) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &ArgumentError{Place: place(nil), Rule: "cannot be checked"}
+			all = []*ArgumentError{{Place: place(nil), Rule: "cannot be checked"}}
 		}
 	}()
 	if at := hugeNumber(arguments, nil); at != nil {
-		return &ArgumentError{Place: place(at), Rule: "number out of range"}
+		return []*ArgumentError{{Place: place(at), Rule: "number out of range"}}
 	}
 	verr := s.compiled.Validate(arguments)
 	if verr == nil {
@@ -53,11 +61,11 @@ func (s *Schema) Check(arguments map[string]any) (err error) {
 	}
 	ve, ok := errors.AsType[*jsonschema.ValidationError](verr)
 	if !ok {
-		return &ArgumentError{Place: place(nil), Rule: "cannot be checked"}
+		return []*ArgumentError{{Place: place(nil), Rule: "cannot be checked"}}
 	}
-	leaves := leaves(ve, nil)
-	slices.SortFunc(leaves, func(a, b *ArgumentError) int { return strings.Compare(a.Error(), b.Error()) })
-	return leaves[0]
+	all = leaves(ve, nil)
+	slices.SortFunc(all, func(a, b *ArgumentError) int { return strings.Compare(a.Error(), b.Error()) })
+	return all
 }
 
 // leaves are the errors that have no further cause.

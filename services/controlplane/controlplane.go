@@ -17,6 +17,7 @@ import (
 	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/controlplane/internal/agents/agentstore"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/workerclient"
@@ -34,6 +35,12 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 		_, err := store.List(ctx, "", 1, true)
 		return err
 	})
+	versions, err := agentstore.Open(ctx, cfg.at(cfg.Store), rt.Telemetry.Tracer)
+	if err != nil {
+		return fmt.Errorf("store of agents: %w", err)
+	}
+	defer func() { err = errors.Join(err, versions.Close()) }()
+	rt.AddCheck("agents-version", versions.Check)
 	workers := workerclient.NewDialer(rt.Source, rt.Telemetry)
 	provider, err := newProvider(ctx, cfg, rt, workers)
 	if err != nil {
@@ -41,11 +48,16 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	}
 	defer func() { err = errors.Join(err, provider.Close()) }()
 	writer := binding.NewWriter(store, time.Now)
-	service, err := newRuns(cfg, rt, writer, provider, workers) //nolint:contextcheck // runs go on for a while after ctx has ended
+	catalogue := provider.Describe(ctx)
+	registry, err := newAgents(ctx, cfg, rt, versions, catalogue)
 	if err != nil {
 		return err
 	}
-	public, err := newAPI(cfg, rt, service)
+	service, err := newRuns(cfg, rt, writer, provider, workers, registry) //nolint:contextcheck // runs go on for a while after ctx has ended
+	if err != nil {
+		return err
+	}
+	public, err := newAPI(cfg, rt, service, registry, catalogue)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/capabilityclient"
 	"cofferdam.dev/services/controlplane/internal/filebrokerclient"
+	"cofferdam.dev/services/controlplane/internal/harnesses"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
@@ -88,11 +89,20 @@ func askReady(ctx context.Context, workers worker.Dialer, in sandbox.Instance) e
 	return err
 }
 
-func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider *process.Provider, workers worker.Dialer) (*runs.Service, error) {
-	catalogue, err := agents.Load(cfg.Agents)
+// newAgents seeds the agents of the operator's file.
+func newAgents(ctx context.Context, cfg *Config, rt *service.Runtime, store agents.Store, c *harnesses.Catalogue) (*agents.Registry, error) {
+	file, err := agents.Load(cfg.Agents)
 	if err != nil {
 		return nil, err
 	}
+	r := agents.NewRegistry(store, c, rt.Logger, time.Now)
+	if err := r.Seed(ctx, file); err != nil {
+		return nil, fmt.Errorf("--agents: %s: %w", cfg.Agents, err)
+	}
+	return r, nil
+}
+
+func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider *process.Provider, workers worker.Dialer, registry *agents.Registry) (*runs.Service, error) {
 	ids, err := newIDs(cfg.IDKeyFile)
 	if err != nil {
 		return nil, err
@@ -118,13 +128,13 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 		},
 	})
 	return runs.New(runs.Config{
-		Writer: writer, Guard: guard, IDs: ids, Agents: catalogue, Leases: leases, Files: filebrokerclient.New(conns["filebroker"]), Tools: tools,
+		Writer: writer, Guard: guard, IDs: ids, Agents: registry, Leases: leases, Files: filebrokerclient.New(conns["filebroker"]), Tools: tools,
 		Provider: provider, Environment: cfg.Environment, Owner: owner, Bounds: event.DefaultBounds(), Logger: rt.Logger,
 		Meter: rt.Telemetry.MeterProvider.Meter("cofferdam"), BeatEvery: cfg.BeatEvery, TakeOverAfter: cfg.TakeOverAfter, CancelGrace: cfg.CancelGrace, IdleAfter: cfg.IdleAfter,
 	})
 }
 
-func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service) (*api.API, error) {
+func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agents.Registry, c *harnesses.Catalogue) (*api.API, error) {
 	keys := authn.FileKeys(cfg.OIDCJWKS)
 	if strings.HasPrefix(cfg.OIDCJWKS, "https://") {
 		keys = authn.URLKeys(&http.Client{
@@ -141,7 +151,7 @@ func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service) (*api.API, erro
 	if err != nil {
 		return nil, err
 	}
-	return api.New(api.Config{Authn: verifier, Authz: authorizer, Runs: svc, Logger: rt.Logger}), nil
+	return api.New(api.Config{Authn: verifier, Authz: authorizer, Runs: svc, Agents: registry, Harnesses: c, Logger: rt.Logger}), nil
 }
 
 func newIDs(path string) (*binding.IDs, error) {

@@ -33,11 +33,7 @@ type hosting struct {
 // newAdapter makes the adapter that this worker hosts.
 func newAdapter(ctx context.Context, cfg *Config, logger *slog.Logger) (hosting, error) {
 	if !hosts(cfg.Harness) {
-		registry, err := harness.NewRegistry(native.New(native.Config{Workspace: cfg.Workspace}), scripted.New())
-		if err != nil {
-			return hosting{}, err
-		}
-		a, err := registry.Get(cfg.Harness)
+		a, err := ownAdapter(cfg)
 		return hosting{Adapter: a, close: func() error { return nil }}, err
 	}
 	preset, err := os.Open(cfg.HarnessConfig)
@@ -54,6 +50,15 @@ func newAdapter(ctx context.Context, cfg *Config, logger *slog.Logger) (hosting,
 		return hosting{}, errors.Join(fmt.Errorf("--harness-config: %w", err), world.Close())
 	}
 	return hosting{Adapter: a, close: world.Close, lost: world.Gone()}, nil
+}
+
+// ownAdapter is one whose harness is code of the worker itself.
+func ownAdapter(cfg *Config) (harness.Adapter, error) {
+	registry, err := harness.NewRegistry(native.New(native.Config{Workspace: cfg.Workspace}), scripted.New())
+	if err != nil {
+		return nil, err
+	}
+	return registry.Get(cfg.Harness)
 }
 
 // hosts reports whether a harness is a program in a world of its own.

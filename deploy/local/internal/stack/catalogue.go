@@ -114,9 +114,11 @@ func (c *catalogue) agentFile(cfg Config) (any, error) {
 	return whole, readJSON("--agents", cfg.Agents, &whole)
 }
 
+// demoAgent has no version: its tools hang on the flags of each start, and what
+// changes is the next version.
 func (c *catalogue) demoAgent() map[string]any {
 	return map[string]any{
-		"agent_id": DemoAgent, "version": 1, "name": "Demo", "organization": issuer.Organization,
+		"agent_id": DemoAgent, "name": "Demo", "organization": issuer.Organization,
 		"harness": "native", "adapter_version": "1.1.0", "model_alias": modelAlias, "profile": "local", "tools": c.tools,
 		"prompt": "You help people with the files of a sample folder. Use the tools that you are offered to look at them, " +
 			"say what you found, and say so when you do not know something.",

@@ -1,22 +1,23 @@
-// Package agents is the operator's catalogue of agents: what a conversation
-// runs with.
+// Package agents has the agents of an installation: what a conversation runs with.
+//
+// An agent is a sequence of versions that never change. The operator's file seeds
+// them and PUT adds to them; a conversation stays on the version that it began with,
+// which its committed record names.
 package agents
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"cofferdam.dev/pkg/strictjson"
 )
+
+// MaxBytes of one agent as JSON.
+const MaxBytes = 1 << 20
 
 // Bounds and defaults of an agent. What a worker is given with bind has the
 // bounds of the wire: what does not fit is found when the catalogue is read, and
@@ -57,20 +58,20 @@ type Agent struct {
 	Harness        string `json:"harness"`
 	AdapterVersion string `json:"adapter_version"`
 	// HarnessOptions are checked by the adapter's schema at bind.
-	HarnessOptions map[string]any `json:"harness_options"`
+	HarnessOptions map[string]any `json:"harness_options,omitzero"`
 	ModelAlias     string         `json:"model_alias"`
 	Model          Model          `json:"model"`
 	Prompt         string         `json:"prompt"`
 	// Tools are exact tool ids, or "namespace.*".
-	Tools []string `json:"tools"`
+	Tools []string `json:"tools,omitzero"`
 	// ApproveTools are those of the tools that a person is asked about before each
 	// call: exact tool ids, or "namespace.*".
-	ApproveTools []string   `json:"approve_tools"`
+	ApproveTools []string   `json:"approve_tools,omitzero"`
 	Interrupts   Interrupts `json:"interrupts"`
 	// Middleware is applied to the calls of the harness, the first one outermost.
-	Middleware []Middleware `json:"middleware"`
+	Middleware []Middleware `json:"middleware,omitzero"`
 	// MemoryScopes that the harness may offer; "user" by default.
-	MemoryScopes []string `json:"memory_scopes"`
+	MemoryScopes []string `json:"memory_scopes,omitzero"`
 	// Profile is the operator's name for the sandbox that is claimed; may be empty.
 	Profile string `json:"profile"`
 	Limits  Limits `json:"limits"`
@@ -95,74 +96,7 @@ type Limits struct {
 // RunTimeout is how long a run may take.
 func (l Limits) RunTimeout() time.Duration { return time.Duration(l.RunTimeoutSeconds) * time.Second }
 
-// Catalogue holds agents by id. It does not change.
-type Catalogue struct{ agents map[string]Agent }
-
-// Load reads a catalogue from a JSON file: {"agents": […]}, at most 4 MiB.
-func Load(path string) (*Catalogue, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("agents: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("agents: %w", err)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("agents: %s is not a regular file", path)
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1)) // one more than Parse takes
-	if err != nil {
-		return nil, fmt.Errorf("agents: %w", err)
-	}
-	c, err := Parse(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
-}
-
-// Parse reads a catalogue from JSON and fills in defaults. The error names every
-// agent that is wrong; then there is no catalogue.
-func Parse(raw []byte) (*Catalogue, error) {
-	var doc struct {
-		Agents []Agent `json:"agents"`
-	}
-	if err := strictjson.Unmarshal(raw, &doc, strictjson.Options{MaxBytes: maxFileBytes}); err != nil {
-		return nil, fmt.Errorf("agents: %w", err)
-	}
-	c := &Catalogue{agents: make(map[string]Agent, len(doc.Agents))}
-	var errs []error
-	for i, a := range doc.Agents {
-		a = withDefaults(a)
-		if err := a.validate(); err != nil {
-			errs = append(errs, fmt.Errorf("agents[%d]: %w", i, err))
-			continue
-		}
-		if _, twice := c.agents[a.ID]; twice {
-			errs = append(errs, fmt.Errorf("agents[%d]: agent_id %q stands twice", i, a.ID))
-			continue
-		}
-		c.agents[a.ID] = a
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// Get gives an agent by id.
-func (c *Catalogue) Get(id string) (Agent, bool) {
-	a, ok := c.agents[id]
-	return a, ok
-}
-
-// IDs lists the ids of all agents, sorted.
-func (c *Catalogue) IDs() []string { return slices.Sorted(maps.Keys(c.agents)) }
-
 func withDefaults(a Agent) Agent {
-	a.Version = max(a.Version, 1)
 	l := &a.Limits
 	if l.RunTimeoutSeconds == 0 {
 		l.RunTimeoutSeconds = uint32(defaultRunTimeout / time.Second)

@@ -25,18 +25,15 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, ok := c.Get("demo")
+	got := seeded(t, c...)["demo"]
 	want := agents.Agent{
 		ID: "demo", Version: 3, Name: "Demo", Organization: "org-1", Harness: "native", AdapterVersion: "1.0.0",
 		HarnessOptions: map[string]any{"n": json.Number("12345678901234567890")}, ModelAlias: "small", Prompt: "Be kind.\n",
 		Tools: []string{"fs.read_text_file", "web.*"}, MemoryScopes: []string{"user"}, Interrupts: agents.Interrupts{ExpireAfterSeconds: 7 * 24 * 60 * 60}, Profile: "default",
 		Limits: agents.Limits{RunTimeoutSeconds: 60, MaxModelCalls: 4, MaxToolCalls: 5, MaxOutputTokens: 6},
 	}
-	if !ok || !reflect.DeepEqual(got, want) || got.Limits.RunTimeout() != time.Minute {
+	if !reflect.DeepEqual(got, want) || got.Limits.RunTimeout() != time.Minute {
 		t.Errorf("%+v\nwant %+v", got, want)
-	}
-	if _, ok := c.Get("Demo"); ok {
-		t.Error("another id is known too")
 	}
 }
 
@@ -46,14 +43,15 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := c.Get("b")
+	all := seeded(t, c...)
+	a := all["b"]
 	if a.Version != 1 || a.Limits != (agents.Limits{RunTimeoutSeconds: 600, MaxModelCalls: 16, MaxToolCalls: 32, MaxOutputTokens: 4096}) {
 		t.Errorf("%+v", a)
 	}
-	if ids := c.IDs(); !reflect.DeepEqual(ids, []string{"a", "b"}) {
-		t.Errorf("ids: %v", ids)
+	if len(all) != 2 || all["a"].ID != "a" {
+		t.Errorf("%v", all)
 	}
-	if c, err = agents.Parse([]byte(`{"agents":[]}`)); err != nil || len(c.IDs()) != 0 {
+	if c, err = agents.Parse([]byte(`{"agents":[]}`)); err != nil || len(c) != 0 {
 		t.Errorf("no agents: %v, %v", c, err)
 	}
 }
@@ -172,7 +170,7 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(path, one(full), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := agents.Load(path); err != nil || len(c.IDs()) != 1 {
+	if c, err := agents.Load(path); err != nil || len(c) != 1 {
 		t.Errorf("%v, %v", c, err)
 	}
 	for _, p := range []string{filepath.Join(dir, "none"), dir, "/dev/zero"} {
@@ -203,10 +201,9 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		for _, id := range c.IDs() {
-			a, ok := c.Get(id)
+		for _, a := range seeded(t, c...) {
 			timeout := a.Limits.RunTimeout()
-			if !ok || a.ID != id || a.Version == 0 || timeout <= 0 || timeout > 24*time.Hour || a.Limits.MaxModelCalls == 0 || a.Limits.MaxToolCalls > 1000 ||
+			if a.ID == "" || a.Version == 0 || timeout <= 0 || timeout > 24*time.Hour || a.Limits.MaxModelCalls == 0 || a.Limits.MaxToolCalls > 1000 ||
 				len(a.Tools) > 256 || len(a.Prompt) > 256<<10 {
 				t.Fatalf("taken: %+v", a)
 			}

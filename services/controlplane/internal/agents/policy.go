@@ -60,7 +60,7 @@ func (i Interrupts) ExpireAfter() time.Duration {
 // Middleware is one portable step around the calls of a harness, by name.
 type Middleware struct {
 	Name    string         `json:"name"`
-	Options map[string]any `json:"options"`
+	Options map[string]any `json:"options,omitzero"`
 }
 
 func validateMiddleware(steps []Middleware) error {

@@ -16,8 +16,6 @@ type route struct{ method, path, body string }
 // later are the routes of later versions.
 func later() []route {
 	return []route{
-		{http.MethodGet, "/api/v1/harnesses", ""},
-		{http.MethodPut, "/api/v1/agents/demo", "{}"},
 		{http.MethodPost, "/api/v1/files", "{}"},
 		{http.MethodGet, "/api/v1/files/f1", ""},
 	}
@@ -34,7 +32,10 @@ func public() []route {
 		{http.MethodGet, "/api/v1/conversations/c1/interrupt-state?agent_id=demo", ""},
 		{http.MethodPost, "/api/v1/agents/demo/agui", goodAGUI},
 		{http.MethodPost, clearRoute, `{"agent_id":"demo"}`},
+		{http.MethodGet, "/api/v1/harnesses", ""},
 		{http.MethodGet, "/api/v1/agents", ""},
+		{http.MethodGet, "/api/v1/agents/demo", ""},
+		{http.MethodPut, "/api/v1/agents/demo", goodAgent},
 		{http.MethodPost, chatStart, goodChat},
 		{http.MethodPost, chatResume, goodChatResume},
 		{http.MethodPost, chatCancel, goodChatCancel},
@@ -45,7 +46,7 @@ func public() []route {
 }
 
 func operators() []route {
-	return []route{{http.MethodGet, "/api/v1/bindings", ""}, {http.MethodGet, "/api/v1/bindings/hs_x", ""}, {http.MethodGet, "/x", ""}}
+	return []route{{http.MethodGet, "/api/v1/bindings", ""}, {http.MethodGet, "/api/v1/bindings/hs_x", ""}, {http.MethodGet, "/x", ""}, {http.MethodPut, "/api/v1/agents/demo", goodAgent}}
 }
 
 // Nobody gets past the door without a good token, on no route.

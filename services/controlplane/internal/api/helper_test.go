@@ -105,7 +105,7 @@ func newFixture(t *testing.T, o options) *fixture {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
-	cfg := api.Config{Authn: verifier, Authz: f.grants, Runs: f.stack.Runs, Logger: logger}
+	cfg := api.Config{Authn: verifier, Authz: f.grants, Runs: f.stack.Runs, Agents: f.stack.Agents, Harnesses: runstest.Harness(t), Logger: logger}
 	if o.change != nil {
 		o.change(&cfg)
 	}

@@ -21,6 +21,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/agents"
 	"cofferdam.dev/services/controlplane/internal/agui"
 	"cofferdam.dev/services/controlplane/internal/authn"
+	"cofferdam.dev/services/controlplane/internal/harnesses"
 	"cofferdam.dev/services/controlplane/internal/runs"
 )
 
@@ -58,8 +59,16 @@ type Runs interface {
 	Cancel(ctx context.Context, caller runs.Caller, runID string, reason event.CancelReason) (runs.Cancelled, error)
 	Bindings(ctx context.Context, after string, limit int) ([]runs.Binding, error)
 	Binding(ctx context.Context, id string) (runs.Binding, error)
-	// Agents are all that there are, by id.
-	Agents() []agents.Agent
+}
+
+// Agents is what the API asks of the agents; *agents.Registry does it.
+type Agents interface {
+	// List gives the newest version of each, by id.
+	List(ctx context.Context) ([]agents.Agent, error)
+	Newest(ctx context.Context, id string) (agents.Agent, error)
+	At(ctx context.Context, id string, version uint32) (agents.Agent, error)
+	// Put makes the version after expected.
+	Put(ctx context.Context, d agents.Draft, expected uint32) (agents.Agent, error)
 }
 
 // Conversations is what can be asked of one by its name.
@@ -75,7 +84,10 @@ type Config struct {
 	Authn  Authenticator
 	Authz  Authorizer
 	Runs   Runs
-	Logger *slog.Logger
+	Agents Agents
+	// Harnesses are what agents can be made for.
+	Harnesses *harnesses.Catalogue
+	Logger    *slog.Logger
 
 	// WriteTimeout is how long a client may leave a frame unread; 0 is 30 s.
 	WriteTimeout time.Duration
@@ -109,7 +121,10 @@ func (a *API) callers() map[string]handler {
 		"POST /api/v1/runs/{run}":                                  a.runAction,
 		"GET /api/v1/runs/{run}/events":                            a.listEvents,
 		"GET /api/v1/runs/{run}/stream":                            a.streamRun,
+		"GET /api/v1/harnesses":                                    a.listHarnesses,
 		"GET /api/v1/agents":                                       a.listAgents,
+		"GET /api/v1/agents/{agent}":                               a.operator(a.getAgent),
+		"PUT /api/v1/agents/{agent}":                               a.operator(a.putAgent),
 		"POST /api/v1/agents/{agent}/agui":                         a.runAGUI,
 		"GET /api/v1/conversations/{conversation}/interrupt-state": a.interruptState,
 		"POST /api/v1/conversations/{conversation}/clear":          a.clearConversation,
@@ -125,6 +140,8 @@ func (a *API) operators() map[string]handler {
 	return map[string]handler{
 		"GET /api/v1/bindings":           a.listBindings,
 		"GET /api/v1/bindings/{binding}": a.getBinding,
+		"GET /api/v1/agents/{agent}":     a.getAgent,
+		"PUT /api/v1/agents/{agent}":     a.putAgent,
 	}
 }
 
@@ -163,7 +180,6 @@ func (a *API) served(mux *http.ServeMux) http.Handler {
 // answer 501 so that a client can tell them from a typing error.
 func notImplemented() []string {
 	return []string{
-		"GET /api/v1/harnesses", "PUT /api/v1/agents/{agent}",
 		"POST /api/v1/files", "GET /api/v1/files/{file}",
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/controlplane/internal/agents"
 )
 
 // conversation is the record of a caller's conversation with an agent; an empty
@@ -138,16 +137,4 @@ func (s *Service) freshQuestion(ctx context.Context, rec binding.Record) (*event
 		return nil, err
 	}
 	return &a.InterruptRequested, nil
-}
-
-// Agents are all that there are, by id.
-func (s *Service) Agents() []agents.Agent {
-	ids := s.cfg.Agents.IDs()
-	out := make([]agents.Agent, 0, len(ids))
-	for _, id := range ids {
-		if a, ok := s.cfg.Agents.Get(id); ok {
-			out = append(out, a)
-		}
-	}
-	return out
 }

@@ -18,11 +18,11 @@ func (s *Service) expire(ctx context.Context) {
 		if i == nil || i.At.IsZero() {
 			return
 		}
-		agent, ok := s.cfg.Agents.Get(rec.Identity.AgentID)
-		if !ok || s.cfg.Now().Sub(i.At) <= agent.Interrupts.ExpireAfter() {
+		agent, err := s.agentOf(ctx, rec)
+		if err != nil || s.cfg.Now().Sub(i.At) <= agent.Interrupts.ExpireAfter() {
 			return
 		}
-		err := s.cfg.Writer.ExpireInterrupt(ctx, rec.ID, i.ID, i.Revision)
+		err = s.cfg.Writer.ExpireInterrupt(ctx, rec.ID, i.ID, i.Revision)
 		switch {
 		case err == nil:
 			s.cfg.Logger.InfoContext(ctx, "a question was not answered in its time and has expired", "interrupt_id", i.ID)

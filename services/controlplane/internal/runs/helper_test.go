@@ -57,13 +57,18 @@ func start(t *testing.T, s *runstest.Stack, message string) runs.Started {
 	return r
 }
 
-// follow reads a run to its terminal.
+// follow reads a run of the conversation c1 to its terminal.
 func follow(t *testing.T, s *runstest.Stack, runID string) []event.Event {
+	t.Helper()
+	return followIn(t, s, "c1", runID)
+}
+
+func followIn(t *testing.T, s *runstest.Stack, conversation, runID string) []event.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out []event.Event
-	m := event.NewMachine(runID, "c1", event.DefaultBounds())
+	m := event.NewMachine(runID, conversation, event.DefaultBounds())
 	err := s.Runs.Follow(ctx, runstest.Caller(), runID, runs.FollowOptions{}, func(seq uint64, raw json.RawMessage) error {
 		var e event.Event
 		if err := json.Unmarshal(raw, &e); err != nil {

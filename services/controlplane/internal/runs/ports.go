@@ -5,6 +5,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/agents"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
@@ -20,6 +21,16 @@ type Files interface {
 // Tools describes tools by id; those that cannot be had now are left out.
 type Tools interface {
 	ListTools(ctx context.Context, ids []string) (tools []worker.Tool, unavailable []string, err error)
+}
+
+// Agents gives versions of agents; *agents.Registry does.
+type Agents interface {
+	// Newest is for a conversation that begins. Errors: not_found,
+	// dependency_unavailable.
+	Newest(ctx context.Context, id string) (agents.Agent, error)
+	// At is for one that has begun, which stays on its version. Errors: not_found,
+	// dependency_unavailable.
+	At(ctx context.Context, id string, version uint32) (agents.Agent, error)
 }
 
 // Leases gets workers for runs; *lease.Manager does.

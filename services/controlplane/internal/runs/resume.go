@@ -57,9 +57,9 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 	if err != nil {
 		return Started{}, err
 	}
-	agent, ok := s.cfg.Agents.Get(rec.Identity.AgentID)
-	if !ok {
-		return Started{}, fault.New(fault.NotFound, op, fault.Detail("agent_id: unknown"))
+	agent, err := s.agentOf(ctx, rec)
+	if err != nil {
+		return Started{}, err
 	}
 	asked, err := s.asked(ctx, rec, req.RunID)
 	if err != nil {

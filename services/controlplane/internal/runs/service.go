@@ -15,7 +15,6 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
-	"cofferdam.dev/services/controlplane/internal/agents"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
@@ -33,7 +32,7 @@ type Config struct {
 	Writer   *binding.Writer
 	Guard    *fence.Guard
 	IDs      *binding.IDs
-	Agents   *agents.Catalogue
+	Agents   Agents
 	Leases   Leases
 	Files    Files
 	Tools    Tools

@@ -53,11 +53,11 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 	if s.stop.Err() != nil {
 		return Started{}, fault.New(fault.DependencyUnavailable, "runs.Start", fault.RetryAfter(time.Second))
 	}
-	agent, ok := s.cfg.Agents.Get(req.AgentID)
-	if !ok {
-		return Started{}, fault.New(fault.NotFound, "runs.Start", fault.Detail("agent_id: unknown"))
+	newest, err := s.cfg.Agents.Newest(ctx, req.AgentID)
+	if err != nil {
+		return Started{}, err
 	}
-	rec, err := s.binding(ctx, caller, agent, req.ConversationID)
+	rec, agent, err := s.binding(ctx, caller, newest, req.ConversationID)
 	if err != nil {
 		return Started{}, err
 	}
@@ -89,8 +89,9 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 }
 
 // binding gives the committed record of a conversation, made if there is none,
-// with a lease generation that a run can be started on.
-func (s *Service) binding(ctx context.Context, caller Caller, agent agents.Agent, conversation string) (binding.Record, error) {
+// with a lease generation that a run can be started on, and the agent in the version
+// that the record names: the newest one when the conversation began.
+func (s *Service) binding(ctx context.Context, caller Caller, agent agents.Agent, conversation string) (binding.Record, agents.Agent, error) {
 	id := binding.Identity{
 		Environment: s.cfg.Environment, Subject: caller.Subject, Organization: caller.Organization,
 		AgentID: agent.ID, AgentVersion: agent.Version, ConversationID: conversation,
@@ -99,19 +100,24 @@ func (s *Service) binding(ctx context.Context, caller Caller, agent agents.Agent
 	key := s.cfg.IDs.BindingID(id)
 	rec, _, err := s.cfg.Writer.Backend().Insert(ctx, binding.Record{ID: key, Identity: id})
 	if err != nil {
-		return rec, fault.Wrap(err, fault.DependencyUnavailable, "runs.binding")
+		return rec, agent, fault.Wrap(err, fault.DependencyUnavailable, "runs.binding")
 	}
-	if rec.Generation > 0 {
-		return rec, nil
+	if agent, err = s.agentOf(ctx, rec); err != nil || rec.Generation > 0 {
+		return rec, agent, err
 	}
 	next, err := s.cfg.Leases.Replace(ctx, rec, agent.Profile)
 	if errors.Is(err, binding.ErrFenced) { // another request was first
 		next, err = s.cfg.Writer.Backend().Load(ctx, key)
 	}
 	if err != nil {
-		return rec, fault.From(err, "runs.binding")
+		return rec, agent, fault.From(err, "runs.binding")
 	}
-	return next, nil
+	return next, agent, nil
+}
+
+// agentOf is the agent of a conversation that has begun.
+func (s *Service) agentOf(ctx context.Context, rec binding.Record) (agents.Agent, error) {
+	return s.cfg.Agents.At(ctx, rec.Identity.AgentID, rec.Identity.AgentVersion)
 }
 
 // commitStart makes write 1 or 9. A run that is only still ending holds a start

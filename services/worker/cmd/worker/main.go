@@ -21,6 +21,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "worker: prctl:", err)
 		os.Exit(1)
 	}
+	if len(os.Args) > 1 && os.Args[1] == worker.DescribeCommand {
+		if err := worker.Describe(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var cfg worker.Config
 	service.Main("worker", &cfg, func(ctx context.Context, rt *service.Runtime) error {
 		// Orphans come to process 1, and the runner is a child. Neither is waited for

@@ -18,6 +18,8 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/controlplane/internal/agents"
+	"cofferdam.dev/services/controlplane/internal/agents/agentstore/agentstoretest"
+	"cofferdam.dev/services/controlplane/internal/harnesses"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/worker"
@@ -29,6 +31,7 @@ func Caller() runs.Caller { return runs.Caller{Subject: "user-1", Organization: 
 // Stack is the control plane's domain without its wires.
 type Stack struct {
 	Runs     *runs.Service
+	Agents   *agents.Registry
 	Writer   *binding.Writer
 	Guard    *fence.Guard
 	Provider *Provider
@@ -39,6 +42,8 @@ type Stack struct {
 type Options struct {
 	Backend binding.Backend
 	Owner   string
+	// Agents keeps the versions of agents; another stack on it knows them too.
+	Agents agents.Store
 	// RunTimeout of the agent "demo", in seconds.
 	RunTimeout uint32
 	// Change edits the configuration before the service is made.
@@ -73,10 +78,18 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	if o.Owner == "" {
 		o.Owner = "cp-test"
 	}
-	catalogue, err := agents.Parse([]byte(`{"agents":[{"agent_id":"demo","version":1,"name":"Demo","organization":"default","harness":"native",` +
+	drafts, err := agents.Parse([]byte(`{"agents":[{"agent_id":"demo","version":1,"name":"Demo","organization":"default","harness":"native",` +
 		`"adapter_version":"1.0.0","harness_options":{},"model_alias":"demo","prompt":"","tools":[],"profile":"default",` +
 		`"limits":{"run_timeout_seconds":` + seconds(o.RunTimeout) + `,"max_model_calls":4,"max_tool_calls":4,"max_output_tokens":0}}]}`))
 	if err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	if o.Agents == nil {
+		o.Agents = &agentstoretest.Memory{}
+	}
+	registry := agents.NewRegistry(o.Agents, Harness(t), logger, time.Now)
+	if err := registry.Seed(t.Context(), drafts); err != nil {
 		t.Fatal(err)
 	}
 	ids, err := binding.NewIDs([]byte(strings.Repeat("k", 32)))
@@ -84,13 +97,12 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 		t.Fatal(err)
 	}
 	td := spiffeid.RequireTrustDomainFromString("cofferdam.local")
-	s := &Stack{Provider: NewProvider(td), Workers: NewWorkers(script)}
+	s := &Stack{Agents: registry, Provider: NewProvider(td), Workers: NewWorkers(script)}
 	s.Provider.onGone = s.Workers.Gone
 	s.Writer = binding.NewWriter(o.Backend, time.Now)
 	s.Guard = fence.NewGuard(s.Writer, time.Now)
-	logger := slog.New(slog.DiscardHandler)
 	cfg := runs.Config{
-		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: catalogue, Provider: s.Provider, Files: Files{}, Environment: "test", Owner: o.Owner,
+		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: s.Provider, Files: Files{}, Environment: "test", Owner: o.Owner,
 		Bounds: event.DefaultBounds(), Logger: logger, Meter: noop.NewMeterProvider().Meter("test"),
 		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, CancelGrace: 200 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
 		Leases: lease.New(lease.Config{
@@ -147,6 +159,19 @@ func (s *Stack) Record(t *testing.T, bindingID string) binding.Record {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// Harness is the one of all workers, and what agents are checked by.
+func Harness(t *testing.T) *harnesses.Catalogue {
+	t.Helper()
+	e, err := harnesses.Parse("default", true, HarnessID, []byte(`{"harness_id":"native","adapter_version":"1.0.0","contract_versions":[1],"execution_mode":"sandbox_pod",`+
+		`"options_schema":{"type":"object","properties":{"temperature":{"type":"number","maximum":2},"effort":{"enum":["low","high"]}},"additionalProperties":false},`+
+		`"capabilities":{"stream.text":{"level":"native"},"tool.mcp":{"level":"emulated","constraints":"through the ToolBroker"},`+
+		`"memory.shared_policy":{"level":"unsupported","reason":"it has none"},"interrupt.tool_approval":{"level":"unavailable"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return harnesses.New(e)
 }
 
 func seconds(n uint32) string {

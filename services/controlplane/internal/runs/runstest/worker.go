@@ -29,6 +29,8 @@ type Script func(ctx context.Context, p *Play) error
 type Play struct {
 	// Turn has the envelope in every case, and the message where it is no resume.
 	Turn worker.Turn
+	// Bound is what the worker was bound with.
+	Bound worker.Binding
 	// Resume is set where the run carries a decision out.
 	Resume *worker.Resume
 	// Frame may be changed by a script that lies about who it is.
@@ -191,6 +193,7 @@ func (w *Worker) play(ctx context.Context, p *Play, carried ...event.Carried) (w
 	ctx, cancel := context.WithCancel(life)
 	frames := make(chan worker.Frame)
 	s := &stream{frames: frames, gone: w.gone, cancel: hangUp, ctx: reading}
+	p.Bound = *w.bound
 	p.frames, p.machine = frames, event.NewMachine(t.Envelope.RunID, t.ConversationID, event.DefaultBounds(), carried...)
 	p.Frame = worker.Frame{Envelope: t.Envelope, CapabilityID: jti(w.token), BootNonce: "nonce-" + w.uid}
 	w.running, w.stopped = cancel, make(chan struct{})
