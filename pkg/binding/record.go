@@ -124,6 +124,10 @@ type Run struct {
 	// Owner is the replica and its incarnation; OwnerBeat counts its beats.
 	Owner     string `json:"owner"`
 	OwnerBeat uint64 `json:"owner_beat"`
+	// AwaitsStream says that the run ends with its first stream: whoever takes that
+	// cancels the run by going away. StreamNonce is whose it is, empty before.
+	AwaitsStream bool   `json:"awaits_stream,omitempty"`
+	StreamNonce  string `json:"stream_nonce,omitempty"`
 	// EventHead is the number of committed events: the next sequence.
 	EventHead uint64 `json:"event_head"`
 	// Tail is the end of the log; what went before stands in chunks.

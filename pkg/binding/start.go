@@ -31,6 +31,8 @@ type StartParams struct {
 	// NoInterrupt starts the run only where no interrupt is pending: its head
 	// commit would take the interrupt away.
 	NoInterrupt bool
+	// AwaitsStream starts a run whose first stream can be taken with TakeStream.
+	AwaitsStream bool
 }
 
 func (p StartParams) validate(op string) error {
@@ -115,6 +117,7 @@ func (w *Writer) begin(ctx context.Context, p StartParams, set func(*Record, Run
 	run := Run{
 		ID: p.RunID, RequestID: p.RequestID, KeyDigest: p.KeyDigest, ContentDigest: p.ContentDigest,
 		StartedAt: w.now().UTC(), Deadline: p.Deadline.UTC(), Owner: p.Owner, Nonce: newNonce(),
+		AwaitsStream: p.AwaitsStream,
 	}
 	for range starts {
 		read, err := w.store.Load(ctx, p.BindingID)

@@ -101,6 +101,8 @@ func mutations() []mutation {
 		{"any decision again", "resume.go", "if c.DecisionHash != p.DecisionHash || c.RunID != run.ID {", "if false {", ""},
 		{"taken over at any beat", "own.go", " || run.OwnerBeat != beat", "", ""},
 		{"taken over from anybody", "own.go", " || run.Owner != owner || run", " || run", ""},
+		{"the first stream is taken again", "stream.go", " || run.StreamNonce != \"\"", "", ""},
+		{"a first stream whose answer was lost", "stream.go", "\tcase run.StreamNonce == nonce:\n\t\treturn errStands\n", "", ""},
 		{"the tail grows", "lookup.go", "len(r.Tail) == 0 || r.tailBytes()+b.Bytes() <= MaxTailBytes", "true", ""},
 		{"nothing is settled", "writer.go", "tries = 4", "tries = 1", ""},
 		{"page skips", "read.go", "if seq != p.Next || seq >= end {", "if seq < p.Next || seq >= end {\n\t\t\t\tcontinue\n\t\t\t}\n\t\t\tif seq == 1 {", ""},

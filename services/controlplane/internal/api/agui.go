@@ -39,7 +39,7 @@ func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller
 		return err
 	}
 	enc := agui.NewEncoder(in.ThreadID, in.RunID, agui.Echo(in), agui.Resumes(started.AskedBy, started.Carried))
-	a.streamOwn(w, r, caller, started, func(ctx context.Context, out *sse) stream {
+	a.streamOwn(w, r, caller, started.RunID, started.New, func(ctx context.Context, out *sse) stream {
 		return a.aguiStream(ctx, caller, started.RunID, out, enc, 0)
 	})
 	return nil

@@ -30,9 +30,6 @@ func badBodies() map[string]bad {
 	large := func(path, body, detail string) bad {
 		return bad{path, body, http.StatusRequestEntityTooLarge, fault.RequestTooLarge, detail}
 	}
-	missing := func(path, body, detail string) bad {
-		return bad{path, body, http.StatusNotImplemented, fault.NotImplemented, detail}
-	}
 	list := map[string]bad{}
 	for name, path := range map[string]string{"start": start, "agui": agui, "cancel": cancel, "resume": resume} {
 		list[name+", not JSON"] = invalid(path, `{"agent_id"`, "body: ")
@@ -63,7 +60,6 @@ func badBodies() map[string]bad {
 		"a key twice in context":   invalid(start, with(`"client_context":{"a":1,"A":2}`), "body: /client_context/A: "),
 		"long context":             large(start, with(`"client_context":{"a":"`+strings.Repeat("x", 64<<10)+`"}`), "client_context: "),
 		"a word for on_disconnect": invalid(start, with(`"on_disconnect":"maybe"`), "on_disconnect: "),
-		"on_disconnect":            missing(start, with(`"on_disconnect":"cancel"`), "on_disconnect: "),
 		"many files":               large(start, with(`"files":[`+strings.Repeat(`{"name":"a","mime_type":"a/b","data":"aa=="},`, 16)+`{"name":"a","mime_type":"a/b","data":"aa=="}]`), "files: "),
 		"a file without a name":    invalid(start, with(`"files":[{"mime_type":"a/b","data":"aaaa"}]`), "files[0].name: "),
 		"a file of no type":        invalid(start, with(`"files":[{"name":"a","mime_type":"text","data":"aaaa"}]`), "files[0].mime_type: "),

@@ -87,7 +87,7 @@ func (a *API) chatRun(r *http.Request, caller runs.Caller, b chatBody) (runs.Sta
 }
 
 func (a *API) streamChat(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, conversation, protocol string) {
-	a.streamOwn(w, r, caller, started, func(ctx context.Context, out *sse) stream {
+	a.streamOwn(w, r, caller, started.RunID, started.New, func(ctx context.Context, out *sse) stream {
 		if protocol == protocolCustom {
 			return a.customStream(ctx, caller, started.RunID, started.Carried, out, 0)
 		}

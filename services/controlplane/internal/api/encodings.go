@@ -38,12 +38,18 @@ func (a *API) revision(ctx context.Context, caller runs.Caller, id string) func(
 	}
 }
 
-// canonicalStream writes the events as they are.
-type canonicalStream struct{ out *sse }
+// canonicalStream writes the events as they are, from one on.
+type canonicalStream struct {
+	out  *sse
+	from uint64
+}
 
 func (s canonicalStream) take(seq uint64, raw json.RawMessage) error {
 	var head struct {
 		Type event.Type `json:"type"`
+	}
+	if seq < s.from {
+		return nil
 	}
 	if err := json.Unmarshal(raw, &head); err != nil || head.Type == event.TypeProviderMetadata {
 		return err

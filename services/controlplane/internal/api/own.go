@@ -19,22 +19,22 @@ const (
 	disconnectTimeout = 20 * time.Second
 )
 
-// streamOwn streams a run to the request that started it. When that client goes
-// away, or falls too far behind, the run is cancelled; a request that only found
-// the run of an earlier one is a reader like any other.
-func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, open func(context.Context, *sse) stream) {
+// streamOwn streams a run to the request that it belongs to, if it is owned: the one
+// that started it, or its first stream where it awaits one. When that client goes
+// away, or falls too far behind, the run is cancelled.
+func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Caller, id string, own bool, open func(context.Context, *sse) stream) {
 	out, err := a.newSSE(w)
 	if err == nil {
-		err = a.follow(r, caller, started.RunID, out, open(r.Context(), out), owned(out))
+		o := runs.FollowOptions{}
+		if own {
+			o = runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag, Interrupt: out.interrupt}
+		}
+		err = a.follow(r, caller, id, out, open(r.Context(), out), o)
 	}
-	if err != nil && started.New {
-		a.disconnected(r, caller, started.RunID, errors.Is(err, runs.ErrBehind))
+	if err != nil && own {
+		a.disconnected(r, caller, id, errors.Is(err, runs.ErrBehind))
 	}
 	a.broken(r, err)
-}
-
-func owned(out *sse) runs.FollowOptions {
-	return runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag, Interrupt: out.interrupt}
 }
 
 // disconnected cancels a run whose client is gone or too slow.

@@ -54,6 +54,7 @@ type Runs interface {
 	Start(ctx context.Context, caller runs.Caller, req runs.StartRequest) (runs.Started, error)
 	Status(ctx context.Context, caller runs.Caller, runID string) (runs.Status, error)
 	Events(ctx context.Context, caller runs.Caller, runID string, from uint64, limit int) (runs.Page, error)
+	TakeStream(ctx context.Context, caller runs.Caller, runID string) (first bool, err error)
 	Follow(ctx context.Context, caller runs.Caller, runID string, o runs.FollowOptions, yield func(sequence uint64, raw json.RawMessage) error) error
 	Resume(ctx context.Context, caller runs.Caller, req runs.ResumeRequest) (runs.Started, error)
 	Cancel(ctx context.Context, caller runs.Caller, runID string, reason event.CancelReason) (runs.Cancelled, error)

@@ -23,7 +23,9 @@ const (
 
 var mimePattern = regexp.MustCompile(`^[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,128}$`)
 
-// onDisconnect of a run that is started without being streamed: it goes on.
+// on_disconnect of a run that is started without being streamed: it goes on by
+// default (ADR 10). With cancel, whoever reads its first stream is taken for the
+// request that started it.
 const (
 	disconnectContinue = "continue"
 	disconnectCancel   = "cancel"
@@ -74,15 +76,11 @@ func (b startBody) request() (runs.StartRequest, error) {
 		return large("files: at most 16")
 	case b.OnDisconnect != "" && b.OnDisconnect != disconnectContinue && b.OnDisconnect != disconnectCancel:
 		return bad("on_disconnect: continue or cancel")
-	case b.OnDisconnect == disconnectCancel:
-		// Its meaning hangs on the first stream of the run, which only the
-		// replica that drives it can know.
-		return refuse(fault.NotImplemented, "on_disconnect: cancel")
 	}
 	files, err := inline(b.Files)
 	return runs.StartRequest{
 		AgentID: b.AgentID, ConversationID: b.ConversationID, Message: b.Message, Files: files,
-		ClientContext: b.ClientContext, IdempotencyKey: b.IdempotencyKey,
+		ClientContext: b.ClientContext, IdempotencyKey: b.IdempotencyKey, CancelOnDisconnect: b.OnDisconnect == disconnectCancel,
 	}, err
 }
 

@@ -11,7 +11,7 @@ import (
 
 // streamRun serves a run's events by SSE: what is committed, then what comes,
 // until the terminal. A reader that is slow reads the log at its own pace; one
-// that goes away changes nothing.
+// that goes away changes nothing, but for the first one of a run that awaits it.
 func (a *API) streamRun(w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
 	id, err := runID(r.PathValue("run"))
 	if err != nil {
@@ -36,7 +36,7 @@ func (a *API) streamRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 	switch protocol {
 	case "", "canonical":
 		o.From = from // it needs nothing of what came before
-		open = func(_ context.Context, out *sse) stream { return canonicalStream{out} }
+		open = func(_ context.Context, out *sse) stream { return canonicalStream{out, from} }
 	case protocolAGUI:
 		enc := agui.NewEncoder(status.ConversationID, status.RunID, agui.Resumes(status.AskedBy, status.Carried))
 		open = func(ctx context.Context, out *sse) stream { return a.aguiStream(ctx, caller, id, out, enc, from) }
@@ -46,6 +46,16 @@ func (a *API) streamRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 		}
 	default:
 		return fault.New(fault.InvalidRequest, "api.streamRun", fault.Detail("protocol: canonical, agui or custom"))
+	}
+	if status.AwaitsStream {
+		own, err := a.cfg.Runs.TakeStream(r.Context(), caller, id)
+		if err != nil {
+			return err
+		}
+		if own {
+			a.streamOwn(w, r, caller, id, true, open)
+			return nil
+		}
 	}
 	out, err := a.newSSE(w)
 	if err != nil {

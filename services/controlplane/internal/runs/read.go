@@ -85,6 +85,8 @@ type Status struct {
 	// that it did not have to start.
 	AskedBy string
 	Carried []event.Carried
+	// AwaitsStream: the first stream of the run can be taken.
+	AwaitsStream bool
 	// Terminal is the canonical terminal event, once there is one.
 	Terminal json.RawMessage
 	// DurableRevision of the conversation's thread state.
@@ -125,6 +127,7 @@ func (s *Service) Status(ctx context.Context, caller Caller, runID string) (Stat
 		}
 	}
 	out.End, out.EndReason, out.Events = string(run.End.Kind), run.End.Reason, run.EventHead
+	out.AwaitsStream = out.State == "running" && run.AwaitsStream && run.StreamNonce == ""
 	out.StartedAt, out.Deadline = run.StartedAt, run.Deadline
 	out.AskedBy, out.Carried = run.AskedBy, carriedCalls(run.Carried)
 	return out, nil

@@ -27,6 +27,9 @@ type StartRequest struct {
 	ClientContext []byte
 	// IdempotencyKey makes a repeated request the same run; empty is a new one.
 	IdempotencyKey string
+	// CancelOnDisconnect lets whoever reads the first stream of the run cancel it by
+	// going away.
+	CancelOnDisconnect bool
 }
 
 // Started is the run of a StartRequest.
@@ -74,7 +77,8 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 		Deadline:      s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
 		Owner:         s.cfg.Owner,
 		// Its head commit would take the interrupt away unanswered.
-		NoInterrupt: true,
+		NoInterrupt:  true,
+		AwaitsStream: req.CancelOnDisconnect,
 	}
 	defer s.hub.expect(p.RunID)()
 	started, err := s.commitStart(ctx, p.BindingID, func() (binding.Started, error) { return s.cfg.Writer.Start(ctx, p) })
@@ -155,6 +159,9 @@ func contentDigest(req StartRequest) string {
 		field(h, []byte(f.Name))
 		field(h, []byte(f.MIMEType))
 		field(h, f.Data)
+	}
+	if req.CancelOnDisconnect {
+		field(h, []byte("cancel on disconnect"))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
