@@ -16,10 +16,12 @@ import (
 	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/runs"
-	"cofferdam.dev/services/controlplane/internal/sandbox/process"
 )
 
 const (
+	sandboxProcess = "process"
+	sandboxHost    = "host"
+
 	maxTakeOver    = 10 * time.Minute
 	maxCancelGrace = time.Minute
 )
@@ -35,6 +37,9 @@ type Config struct {
 	StorePasswordFile string
 	// IDKeyFile holds the key under which binding ids are digests.
 	IDKeyFile string
+	// Replica is this replica's name for people. What tells two processes apart is
+	// chosen at random beside it.
+	Replica string
 	// Environment is part of every binding's identity.
 	Environment string
 	// Agents is the operator's catalogue of agents, a JSON file.
@@ -53,26 +58,11 @@ type Config struct {
 	ToolBrokerAddress string
 	FileBrokerAddress string
 
-	// Sandbox is the provider: process.
-	Sandbox            string
-	AllowWeakIsolation bool
-	// LauncherPath, WorkerPath and RunnerPath are the programs that a sandbox is made
-	// by and made of; the last is needed where a profile hosts a program.
-	LauncherPath string
-	WorkerPath   string
-	RunnerPath   string
-	WorkerIssuer string
-	// SandboxProfiles is the operator's file of profiles; empty is the built-in one.
-	SandboxProfiles string
-	// SandboxSockets has the sockets of the services that are bound into sandboxes.
-	SandboxSockets string
-	// SandboxDir has the sockets at which workers listen.
-	SandboxDir       string
-	RegistrarAddress string
-	WorkerLogs       string
-	MaxSandboxes     int
-	// Warm is how many sandboxes of the built-in profile are kept ready.
-	Warm int
+	// Sandbox is the provider: process, whose sandboxes are this replica's own, or
+	// host, which several replicas share; SandboxHost is where that answers.
+	Sandbox     string
+	SandboxHost string
+	Sandboxes
 
 	BeatEvery     time.Duration
 	TakeOverAfter time.Duration
@@ -88,6 +78,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.IDKeyFile, "id-key-file", "", "`file` with 32 bytes or more: the key under which binding ids are digests")
+	fs.StringVar(&c.Replica, "replica", "cp", "name of this replica, in its log and in the records of the runs that it drives")
 	fs.StringVar(&c.Environment, "environment", "local", "name of this installation; part of every binding's identity")
 	fs.StringVar(&c.Agents, "agents", "", "JSON `file` with the catalogue of agents")
 	fs.StringVar(&c.PublicListen, "public-listen", "", "address of the public API without TLS, behind an ingress: host:port, unix:///path, or fd://N")
@@ -99,19 +90,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.CapabilityAddress, "capability", "", "address of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.ToolBrokerAddress, "toolbroker", "", "address of the ToolBroker")
 	fs.StringVar(&c.FileBrokerAddress, "filebroker", "", "address of the file broker")
-	fs.StringVar(&c.Sandbox, "sandbox", "process", "sandbox provider: process")
-	fs.BoolVar(&c.AllowWeakIsolation, "allow-weak-isolation", false, "start although isolation layers are missing; they are named in the log")
-	fs.StringVar(&c.LauncherPath, "launcher", "", "path of the program that makes sandboxes")
-	fs.StringVar(&c.WorkerPath, "worker", "", "path of the worker's binary")
-	fs.StringVar(&c.RunnerPath, "runner", "", "path of the runner of hosted programs (default none)")
-	fs.StringVar(&c.SandboxProfiles, "sandbox-profiles", "", "JSON `file` of sandbox profiles (default one named local, for the harness native)")
-	fs.StringVar(&c.SandboxSockets, "sandbox-sockets", "", "`folder` with the sockets that workers find in their sandboxes: "+strings.Join(process.Services(), ", ")+", each with .sock")
-	fs.StringVar(&c.SandboxDir, "sandbox-dir", "", "`folder` for the sockets of workers, of this control plane alone")
-	fs.StringVar(&c.WorkerIssuer, "capability-issuer", "", "issuer of capabilities, which workers pin")
-	fs.StringVar(&c.RegistrarAddress, "registrar", "", "address of this machine's identity registrar")
-	fs.StringVar(&c.WorkerLogs, "worker-logs", "", "`folder` for the workers' logs")
-	fs.IntVar(&c.MaxSandboxes, "max-sandboxes", process.DefaultMaxInstances, "how many sandboxes may live at once, the warm ones among them")
-	fs.IntVar(&c.Warm, "warm", 0, "how many sandboxes of the built-in profile are kept ready; a file of profiles says its own")
+	fs.StringVar(&c.Sandbox, "sandbox", sandboxProcess, "sandbox provider: process, for one replica alone, or host, which several share")
+	fs.StringVar(&c.SandboxHost, "sandbox-host", "", "address of the sandbox host, with --sandbox=host; what is said of sandboxes is then said to it")
+	c.flags(fs)
 	fs.DurationVar(&c.BeatEvery, "beat-every", runs.DefaultBeatEvery, "how often this replica shows that it drives a run")
 	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over")
 	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended")
@@ -124,18 +105,13 @@ func (c *Config) Validate() error {
 	for _, v := range []struct{ flag, value string }{
 		{"id-key-file", c.IDKeyFile},
 		{"environment", c.Environment},
+		{"replica", c.Replica},
 		{"agents", c.Agents},
 		{"public-listen", c.PublicListen},
 		{"operator-listen", c.OperatorListen},
 		{"oidc-issuer", c.OIDCIssuer},
 		{"oidc-audience", c.OIDCAudience},
 		{"oidc-jwks", c.OIDCJWKS},
-		{"launcher", c.LauncherPath},
-		{"worker", c.WorkerPath},
-		{"capability-issuer", c.WorkerIssuer},
-		{"sandbox-sockets", c.SandboxSockets},
-		{"sandbox-dir", c.SandboxDir},
-		{"worker-logs", c.WorkerLogs},
 	} {
 		if v.value == "" {
 			errs = append(errs, fmt.Errorf("--%s: required", v.flag))
@@ -145,7 +121,6 @@ func (c *Config) Validate() error {
 		{"capability", c.CapabilityAddress},
 		{"toolbroker", c.ToolBrokerAddress},
 		{"filebroker", c.FileBrokerAddress},
-		{"registrar", c.RegistrarAddress},
 	} {
 		if !validAddress(v.value) {
 			errs = append(errs, fmt.Errorf("--%s: required: https://host:port or unix:///path", v.flag))
@@ -155,20 +130,20 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) validateSandboxes() error {
-	var errs []error
-	if c.Sandbox != "process" {
-		errs = append(errs, fmt.Errorf("--sandbox: %q is not implemented; this version has process", c.Sandbox))
+	switch c.Sandbox {
+	case sandboxProcess:
+		if c.SandboxHost != "" {
+			return errors.New("--sandbox-host: only with --sandbox=host")
+		}
+		return c.validate()
+	case sandboxHost:
+		if !validAddress(c.SandboxHost) {
+			return errors.New("--sandbox-host: required with --sandbox=host: https://host:port or unix:///path")
+		}
+		return nil
+	default:
+		return fmt.Errorf("--sandbox: %q is not implemented; this version has process and host", c.Sandbox)
 	}
-	if c.MaxSandboxes < 1 || c.MaxSandboxes > process.MostInstances {
-		errs = append(errs, fmt.Errorf("--max-sandboxes: 1 to %d", process.MostInstances))
-	}
-	if c.Warm < 0 || c.Warm > c.MaxSandboxes {
-		errs = append(errs, errors.New("--warm: 0 to --max-sandboxes"))
-	}
-	if c.Warm > 0 && c.SandboxProfiles != "" {
-		errs = append(errs, errors.New("--warm: beside --sandbox-profiles each profile says it by itself"))
-	}
-	return errors.Join(errs...)
 }
 
 func (c *Config) validateOIDC() error {

@@ -67,7 +67,7 @@ func TestEveryRequiredSetting(t *testing.T) {
 			t.Errorf("without --%s: %v", name, err)
 		}
 	}
-	for _, name := range []string{"environment", "oidc-audience", "sandbox", "oidc-algorithms"} { // those with a default
+	for _, name := range []string{"environment", "replica", "oidc-audience", "sandbox", "oidc-algorithms"} { // those with a default
 		if _, err := parse(map[string]string{name: ""}); err == nil || !strings.Contains(err.Error(), "--"+name) {
 			t.Errorf("with an empty --%s: %v", name, err)
 		}
@@ -77,6 +77,8 @@ func TestEveryRequiredSetting(t *testing.T) {
 func TestSettingsThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ name, value string }{
 		{"store", "mongodb://user:" + "hush@host"},
+		{"sandbox", "host"},
+		{"sandbox-host", "https://127.0.0.1:9"},
 		{"capability", "http://127.0.0.1:1"},
 		{"capability", "127.0.0.1:1"},
 		{"capability", "https://"},

@@ -25,6 +25,7 @@ import (
 
 // Run runs the control plane until ctx ends.
 func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
+	rt.Logger = rt.Logger.With("replica", cfg.Replica)
 	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), rt.Telemetry.Tracer)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -42,7 +43,7 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	defer func() { err = errors.Join(err, versions.Close()) }()
 	rt.AddCheck("agents-version", versions.Check)
 	workers := workerclient.NewDialer(rt.Source, rt.Telemetry)
-	provider, err := newProvider(ctx, cfg, rt, workers)
+	provider, warm, err := newProvider(ctx, cfg, rt, workers)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	if err != nil {
 		return err
 	}
-	provider.Warm()
+	warm()
 	return serve(ctx, cfg, rt, service, public)
 }
 

@@ -29,7 +29,6 @@ import (
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
-	"cofferdam.dev/services/controlplane/internal/sandbox/process"
 	"cofferdam.dev/services/controlplane/internal/toolbrokerclient"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
@@ -40,37 +39,18 @@ const (
 	jwksTimeout = 5 * time.Second
 )
 
-func newProvider(ctx context.Context, cfg *Config, rt *service.Runtime, workers worker.Dialer) (*process.Provider, error) {
-	profiles := process.DefaultProfiles(cfg.Warm)
-	if cfg.SandboxProfiles != "" {
-		var err error
-		if profiles, err = process.LoadProfiles(cfg.SandboxProfiles); err != nil {
-			return nil, err
-		}
+// newProvider gives what sandboxes are claimed from, and starts to keep some of its
+// own warm, if they are.
+func newProvider(ctx context.Context, cfg *Config, rt *service.Runtime, workers worker.Dialer) (p provider, warm func(), err error) {
+	if cfg.Sandbox == sandboxHost {
+		p, err := dialHost(ctx, cfg, rt)
+		return p, func() {}, err
 	}
-	registrar := endpoint(rt, cfg.RegistrarAddress, "registrar")
-	p, err := process.New(ctx, process.Config{
-		LauncherPath: cfg.LauncherPath, WorkerPath: cfg.WorkerPath, RunnerPath: cfg.RunnerPath,
-		WorkerArgs: []string{"--issuer", cfg.WorkerIssuer, "--log-level", cfg.LogLevel},
-		RunnerArgs: []string{"--log-level", cfg.LogLevel},
-		Profiles:   profiles, Sockets: cfg.SandboxSockets, Dir: cfg.SandboxDir, LogDir: cfg.WorkerLogs, TrustDomain: rt.TrustDomain,
-		Identities:   process.NewRegistrar(registrar.HTTPClient(rt.Source), registrar.BaseURL()),
-		Ready:        func(ctx context.Context, in sandbox.Instance) error { return askReady(ctx, workers, in) },
-		MaxInstances: cfg.MaxSandboxes, Logger: rt.Logger,
-	})
+	own, err := cfg.provider(ctx, &cfg.Base, rt, func(ctx context.Context, in sandbox.Instance) error { return askReady(ctx, workers, in) })
 	if err != nil {
-		return nil, fmt.Errorf("sandbox provider: %w", err)
+		return nil, nil, err
 	}
-	weak := p.Weaknesses()
-	if len(weak) == 0 {
-		return p, nil
-	}
-	missing := strings.Join(weak, "; ")
-	if !cfg.AllowWeakIsolation {
-		return nil, errors.Join(fmt.Errorf("this machine lacks isolation layers for sandboxes: %s; --allow-weak-isolation starts without them", missing), p.Close())
-	}
-	rt.Logger.WarnContext(ctx, "sandboxes are weak: isolation layers are missing", "missing", missing)
-	return p, nil
+	return own, own.Warm, nil
 }
 
 var errNotReady = errors.New("the worker says that it is not ready")
@@ -102,7 +82,7 @@ func newAgents(ctx context.Context, cfg *Config, rt *service.Runtime, store agen
 	return r, nil
 }
 
-func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider *process.Provider, workers worker.Dialer, registry *agents.Registry) (*runs.Service, error) {
+func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider provider, workers worker.Dialer, registry *agents.Registry) (*runs.Service, error) {
 	ids, err := newIDs(cfg.IDKeyFile)
 	if err != nil {
 		return nil, err
@@ -114,24 +94,26 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 		}
 	}
 	// Another process, also one that is started again, never has this name.
-	owner := "cp-" + rand.Text()
+	owner := cfg.Replica + "-" + rand.Text()
 	guard := fence.NewGuard(writer, time.Now)
 	inside := func(name string) rpc.Endpoint { return endpoint(rt, provider.Address(name), name) }
 	tools := toolbrokerclient.New(conns["toolbroker"])
+	var svc *runs.Service // made below: the two need each other
 	leases := lease.New(lease.Config{
 		Writer: writer, Guard: guard, Provider: provider, Workers: workers,
 		Minter: capabilityclient.New(conns["capability"]), Tools: tools,
-		TrustDomain: rt.TrustDomain, Owner: owner, Logger: rt.Logger,
+		TrustDomain: rt.TrustDomain, Owner: owner, Logger: rt.Logger, Replaced: func(rec binding.Record) { svc.Replaced(rec) },
 		Endpoints: worker.Endpoints{
 			ToolBroker: inside("toolbroker"), ThreadState: inside("statefacade"), Memory: inside("statefacade"),
 			FileBroker: inside("filebroker"), ModelProxy: inside("modelproxy"),
 		},
 	})
-	return runs.New(runs.Config{
+	svc, err = runs.New(runs.Config{
 		Writer: writer, Guard: guard, IDs: ids, Agents: registry, Leases: leases, Files: filebrokerclient.New(conns["filebroker"]), Tools: tools,
 		Provider: provider, Environment: cfg.Environment, Owner: owner, Bounds: event.DefaultBounds(), Logger: rt.Logger,
 		Meter: rt.Telemetry.MeterProvider.Meter("cofferdam"), BeatEvery: cfg.BeatEvery, TakeOverAfter: cfg.TakeOverAfter, CancelGrace: cfg.CancelGrace, IdleAfter: cfg.IdleAfter,
 	})
+	return svc, err
 }
 
 func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agents.Registry, c *harnesses.Catalogue) (*api.API, error) {

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -43,6 +45,9 @@ type Ready struct {
 	API      string   `json:"api"`
 	Operator string   `json:"operator"`
 	Agents   []string `json:"agents"`
+	// Replicas are the APIs of all replicas of the control plane, where there are
+	// several.
+	Replicas []string `json:"replicas"`
 }
 
 // Stack is a running `cofferdam up`.
@@ -260,6 +265,29 @@ func (s *Stack) Token(ctx context.Context, subject string) (string, error) {
 // Client calls the public API as the subject. It is closed with the stack.
 func (s *Stack) Client(ctx context.Context, subject string) (*apiclient.Client, error) {
 	return s.client(ctx, s.API, subject)
+}
+
+// ReplicaClient calls the public API of one of Replicas as the subject.
+func (s *Stack) ReplicaClient(ctx context.Context, replica int, subject string) (*apiclient.Client, error) {
+	return s.client(ctx, s.Replicas[replica], subject)
+}
+
+// Replica gives the process of one of Replicas.
+func (s *Stack) Replica(replica int) (procs.Process, error) {
+	name := "controlplane"
+	if replica > 0 {
+		name += "-" + strconv.Itoa(replica+1)
+	}
+	all, err := s.Processes()
+	if err != nil {
+		return procs.Process{}, err
+	}
+	for _, p := range all {
+		if at := slices.Index(p.Args, "--replica"); at >= 0 && at+1 < len(p.Args) && p.Args[at+1] == name && p.Alive() {
+			return p, nil
+		}
+	}
+	return procs.Process{}, fmt.Errorf("replica %s does not run now", name)
 }
 
 // OperatorClient calls the operators' API as the subject.

@@ -2,7 +2,7 @@
 // provider on this machine asks: each instance gets a Workload API socket of its
 // own, which serves that instance's identity and no other.
 //
-// Only the control plane may ask. What it asks for cannot be another service's
+// Only those that own sandboxes may ask: the control plane, or a sandbox host. What it asks for cannot be another service's
 // identity: a name is always that of a sandbox.
 package registrar
 
@@ -26,8 +26,10 @@ const (
 	DefaultMax = 256
 	// Service is the registrar's own name.
 	Service = "registrar"
-	// Caller is the one service that may ask.
+	// Caller is the service that may ask: a control plane that owns its sandboxes.
 	Caller = "controlplane"
+	// HostCaller may as well: the sandbox host of several replicas.
+	HostCaller = "sandboxhost"
 )
 
 // WorkloadAPI serves identities on sockets.
@@ -66,7 +68,9 @@ func New(cfg Config) *Registrar {
 
 // Callers is who may connect.
 func (r *Registrar) Callers() identity.AllowList {
-	return identity.AllowList{identity.Exactly(identity.Service(r.cfg.TrustDomain, Caller))}
+	return identity.AllowList{
+		identity.Exactly(identity.Service(r.cfg.TrustDomain, Caller)), identity.Exactly(identity.Service(r.cfg.TrustDomain, HostCaller)),
+	}
 }
 
 // Handler serves PUT and DELETE /v1/sandboxes/{uid}; both can be repeated. PUT takes
@@ -80,8 +84,8 @@ func (r *Registrar) Handler() http.Handler {
 	return mux
 }
 
-// Reset takes back all identities. It is for when the control plane has ended,
-// and with it all sandboxes that it made.
+// Reset takes back all identities. It is for when the owner of the
+// sandboxes has ended, and they with it.
 func (r *Registrar) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,6 +23,16 @@ const (
 // DefaultListen is the address of the public API unless something else is said.
 const DefaultListen = "127.0.0.1:7433"
 
+// Bounds of how many replicas of the control plane there are.
+const (
+	DefaultReplicas = 1
+	mostReplicas    = 8
+)
+
+// beatsPerTakeOver is how often a replica shows that it is there in the time after
+// which the others believe that it is not.
+const beatsPerTakeOver = 5
+
 // anyPort is a listener on whichever port is free.
 const anyPort = "127.0.0.1:0"
 
@@ -62,6 +72,12 @@ type Config struct {
 	Warm int
 	// SandboxProfiles is a file of sandbox profiles; empty is the built-in one.
 	SandboxProfiles string
+	// Replicas of the control plane share one store and one sandbox host, each with an
+	// address of its own; 0 is DefaultReplicas. One alone owns its sandboxes itself.
+	Replicas int
+	// TakeOverAfter is how long a replica must be silent before the others take its
+	// runs over; 0 is the control plane's default.
+	TakeOverAfter time.Duration
 	// Model takes the place of the demo model where its BaseURL is set.
 	Model Model
 	// Agents is a file of agents in the place of the demo agent; empty is that.
@@ -102,7 +118,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxSandboxes == 0 {
 		c.MaxSandboxes = DefaultMaxSandboxes
 	}
-	errs := []error{loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes(), c.store()}
+	if c.Replicas == 0 {
+		c.Replicas = DefaultReplicas
+	}
+	errs := []error{
+		loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes(), c.replicas(), c.store(),
+	}
 	for _, p := range []struct {
 		flag string
 		path *string
@@ -131,6 +152,17 @@ func (c Config) sandboxes() error {
 	default:
 		return nil
 	}
+}
+
+func (c Config) replicas() error {
+	var errs []error
+	if c.Replicas < 1 || c.Replicas > mostReplicas {
+		errs = append(errs, fmt.Errorf("--replicas: 1 to %d", mostReplicas))
+	}
+	if c.TakeOverAfter < 0 {
+		errs = append(errs, errors.New("--take-over-after: not negative"))
+	}
+	return errors.Join(errs...)
 }
 
 func (c Config) store() error {

@@ -21,6 +21,9 @@ type Info struct {
 	// API and Operator are base URLs.
 	API      string `json:"api"`
 	Operator string `json:"operator"`
+	// Replicas are the base URLs of the public API of all replicas, where there are
+	// several; API is the first of them.
+	Replicas []string `json:"replicas,omitempty"`
 	// Agents are the ids of all agents.
 	Agents []string `json:"agents"`
 }
@@ -28,7 +31,13 @@ type Info struct {
 // Info says where the stack answers.
 func (s *Stack) Info() Info {
 	l := s.listeners[controlPlane]
-	return Info{Ready: true, API: l[publicListener].http(), Operator: l[operatorListener].http(), Agents: s.catalogue.agents}
+	info := Info{Ready: true, API: l[publicListener].http(), Operator: l[operatorListener].http(), Agents: s.catalogue.agents}
+	if s.cfg.Replicas > 1 {
+		for _, name := range s.cfg.replicaNames() {
+			info.Replicas = append(info.Replicas, s.listeners[name][publicListener].http())
+		}
+	}
+	return info
 }
 
 // Dir is the data folder.
@@ -40,7 +49,7 @@ func (s *Stack) announce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	info := s.Info()
-	for _, url := range []string{info.API, info.Operator} {
+	for _, url := range append([]string{info.API, info.Operator}, info.Replicas...) {
 		if err := s.prober.waitAnswer(ctx, url+"/"); err != nil {
 			return fmt.Errorf("%s does not answer: %w\nits log: %s", controlPlane, err, s.dir.Log(controlPlane))
 		}

@@ -18,6 +18,8 @@ const (
 	fileBroker   = "filebroker"
 	modelProxy   = "modelproxy"
 	controlPlane = "controlplane"
+	// sandboxHost owns the sandboxes where there are several replicas.
+	sandboxHost = "sandboxhost"
 )
 
 // services are those that have an identity, in the order in which they start.
@@ -36,6 +38,8 @@ func serveSandboxes() []string {
 const (
 	grace             = time.Second
 	controlPlaneGrace = 2500 * time.Millisecond
+	// sandboxHostGrace is for all sandboxes to end.
+	sandboxHostGrace  = 2500 * time.Millisecond
 	drain             = "500ms"
 	controlPlaneDrain = "1s"
 )
@@ -52,7 +56,7 @@ const (
 
 // programs are all that must be there.
 func programs() []string {
-	return append(services(), openFGAProgram, filesProgram, workerProgram, launcherProgram, runnerProgram)
+	return append(services(), sandboxHost, openFGAProgram, filesProgram, workerProgram, launcherProgram, runnerProgram)
 }
 
 // part is a process that is kept running.
@@ -95,17 +99,22 @@ func (s *Stack) openFGAPart() part {
 
 // servicePart is one of services, with the flags that all have and its own.
 func (s *Stack) servicePart(name string, own ...string) part {
+	return s.replicaPart(name, name, own...)
+}
+
+// replicaPart is the part name, which is one of perhaps several of a service.
+func (s *Stack) replicaPart(service, name string, own ...string) part {
 	l := s.listeners[name]
 	listen := inherited(mainListener)
-	if slices.Contains(serveSandboxes(), name) {
+	if slices.Contains(serveSandboxes(), service) {
 		listen += "," + inherited(sandboxListener)
 	}
 	args := []string{
 		"--listen", listen, "--admin-listen", inherited(adminListener),
-		"--workload-api", s.ids.address(name), "--trust-domain", s.ids.td.Name(), "--log-level", s.cfg.LogLevel,
+		"--workload-api", s.ids.address(service), "--trust-domain", s.ids.td.Name(), "--log-level", s.cfg.LogLevel,
 	}
 	return part{
-		name: name, program: name, args: append(args, own...), listeners: l,
+		name: name, program: service, args: append(args, own...), listeners: l,
 		ready: l[adminListener].http() + "/readyz", grace: grace,
 	}
 }
@@ -159,38 +168,85 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 			"--catalogue", s.dir.Config("catalogue"),
 			"--audit-file", s.dir.Audit(), "--audit-key-file", s.dir.AuditKey(),
 			"--file-broker-url", s.address(fileBroker), "--file-broker-id", s.ids.fileBrokerID())...),
-		controlPlane: s.controlPlanePart(fga),
 	}
-	out := make([]part, 0, len(all))
+	var out []part
 	for _, name := range services() {
+		if name == controlPlane {
+			out = append(out, s.controlPlaneParts(fga)...)
+			continue
+		}
 		out = append(out, all[name])
 	}
 	return out
 }
 
-func (s *Stack) controlPlanePart(fga openfga.IDs) part {
-	own := append(append(s.authorizer(fga), s.records()...),
-		"--drain-timeout", controlPlaneDrain, "--id-key-file", s.dir.BindingKey(),
-		"--agents", s.dir.Config("agents"),
-		"--public-listen", inherited(publicListener), "--operator-listen", inherited(operatorListener),
-		"--oidc-issuer", issuer.Name, "--oidc-audience", issuer.Audience, "--oidc-algorithms", issuer.Algorithm,
-		"--oidc-jwks", s.dir.IssuerJWKS(),
+// replicaNames are the names of the replicas of the control plane.
+func (c Config) replicaNames() []string {
+	names := []string{controlPlane}
+	for i := 2; i <= c.Replicas; i++ {
+		names = append(names, controlPlane+"-"+strconv.Itoa(i))
+	}
+	return names
+}
+
+// identityNames are the services that have an identity here.
+func (c Config) identityNames() []string {
+	if c.Replicas > 1 {
+		return append(services(), sandboxHost)
+	}
+	return services()
+}
+
+// controlPlaneParts are the replicas, after the host of their sandboxes where there
+// are several.
+func (s *Stack) controlPlaneParts(fga openfga.IDs) []part {
+	if s.cfg.Replicas == 1 {
+		p := s.controlPlanePart(controlPlane, fga, s.sandboxes()...)
+		// Its sandboxes end with it, and nobody is left to take their identities back.
+		p.ended = s.ids.registrar.Reset
+		return []part{p}
+	}
+	h := s.servicePart(sandboxHost, append(s.sandboxes(), "--drain-timeout", drain)...)
+	h.grace = sandboxHostGrace
+	h.ended = s.ids.registrar.Reset
+	out := []part{h}
+	for _, name := range s.cfg.replicaNames() {
+		out = append(out, s.controlPlanePart(name, fga, "--sandbox", "host", "--sandbox-host", s.address(sandboxHost)))
+	}
+	return out
+}
+
+// sandboxes is what the owner of the sandboxes is told.
+func (s *Stack) sandboxes() []string {
+	args := []string{
 		"--launcher", s.cfg.program(launcherProgram), "--worker", s.cfg.program(workerProgram), "--runner", s.cfg.program(runnerProgram),
 		"--capability-issuer", s.ids.capabilityID(),
 		"--registrar", s.registrar.https(), "--sandbox-sockets", s.sockets.services(), "--sandbox-dir", s.sockets.workers(),
-		"--worker-logs", s.dir.WorkerLogs(), "--max-sandboxes", strconv.Itoa(s.cfg.MaxSandboxes), "--warm", strconv.Itoa(s.cfg.Warm))
+		"--worker-logs", s.dir.WorkerLogs(), "--max-sandboxes", strconv.Itoa(s.cfg.MaxSandboxes), "--warm", strconv.Itoa(s.cfg.Warm),
+	}
 	if s.cfg.SandboxProfiles != "" {
-		own = append(own, "--sandbox-profiles", s.cfg.SandboxProfiles)
+		args = append(args, "--sandbox-profiles", s.cfg.SandboxProfiles)
+	}
+	if s.cfg.AllowWeakIsolation {
+		args = append(args, "--allow-weak-isolation")
+	}
+	return args
+}
+
+func (s *Stack) controlPlanePart(replica string, fga openfga.IDs, sandboxes ...string) part {
+	own := append(append(append(s.authorizer(fga), s.records()...), sandboxes...),
+		"--drain-timeout", controlPlaneDrain, "--replica", replica, "--id-key-file", s.dir.BindingKey(),
+		"--agents", s.dir.Config("agents"),
+		"--public-listen", inherited(publicListener), "--operator-listen", inherited(operatorListener),
+		"--oidc-issuer", issuer.Name, "--oidc-audience", issuer.Audience, "--oidc-algorithms", issuer.Algorithm,
+		"--oidc-jwks", s.dir.IssuerJWKS())
+	if t := s.cfg.TakeOverAfter; t > 0 {
+		own = append(own, "--take-over-after", t.String(), "--beat-every", (t / beatsPerTakeOver).String())
 	}
 	for _, name := range []string{capability, toolBroker, fileBroker} {
 		own = append(own, "--"+name, s.address(name))
 	}
-	if s.cfg.AllowWeakIsolation {
-		own = append(own, "--allow-weak-isolation")
-	}
-	p := s.servicePart(controlPlane, own...)
+	p := s.replicaPart(controlPlane, replica, own...)
 	p.grace = controlPlaneGrace
-	// Its sandboxes end with it, and nobody is left to take their identities back.
-	p.ended = s.ids.registrar.Reset
 	return p
 }

@@ -203,7 +203,7 @@ func (s *Stack) bindAll(ctx context.Context) error {
 	if s.registrar, err = open(bind, anyPort); err != nil {
 		return err
 	}
-	for _, name := range append([]string{openFGA}, services()...) {
+	for _, name := range slices.Concat([]string{openFGA}, s.cfg.identityNames(), s.cfg.replicaNames()[1:]) {
 		for range adminListener + 1 {
 			l, err := open(bind, anyPort)
 			if err != nil {
@@ -223,12 +223,21 @@ func (s *Stack) bindAll(ctx context.Context) error {
 		s.listeners[name] = append(s.listeners[name], l)
 	}
 	s.listeners[controlPlane] = append(s.listeners[controlPlane], public, operator)
+	for _, name := range s.cfg.replicaNames()[1:] {
+		for range 2 { // the same two, at addresses of its own
+			l, err := open(bind, anyPort)
+			if err != nil {
+				return err
+			}
+			s.listeners[name] = append(s.listeners[name], l)
+		}
+	}
 	return nil
 }
 
 // startIdentities serves the Workload API and the registrar in this process.
 func (s *Stack) startIdentities(ctx context.Context) (err error) {
-	if s.ids, err = s.newIdentities(ctx, services()); err != nil {
+	if s.ids, err = s.newIdentities(ctx, s.cfg.identityNames()); err != nil {
 		return err
 	}
 	s.background(ctx, "the Workload API", s.ids.api.Serve)

@@ -216,6 +216,43 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
+// Several replicas have a host for their sandboxes, and each an address of its own.
+func TestReplicas(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cfg := Config{BinDir: b.bin, DataDir: b.data, Listen: anyPort, Replicas: 3, TakeOverAfter: 5 * time.Second}
+	err := Run(ctx, cfg, func(ctx context.Context, s *Stack) error {
+		info := s.Info()
+		if len(info.Replicas) != 3 || info.Replicas[0] != info.API {
+			t.Errorf("info = %+v", info)
+		}
+		pids := map[int]bool{}
+		for _, api := range info.Replicas {
+			pids[servedBy(ctx, t, api)] = true
+		}
+		if len(pids) != 3 {
+			t.Errorf("%v answer for three replicas", pids)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := names(b.diary(t), "start")
+	if n := len(started); n < 4 || !slices.Equal(started[n-4:], []string{sandboxHost, controlPlane, controlPlane, controlPlane}) {
+		t.Errorf("started in the order %v", started)
+	}
+	if left := alive(b.diary(t)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	for _, n := range []int{-1, 9} {
+		if err := Run(ctx, Config{BinDir: b.bin, DataDir: b.data, Listen: anyPort, Replicas: n}, nil); err == nil || !strings.Contains(err.Error(), "--replicas") {
+			t.Errorf("%d replicas: %v", n, err)
+		}
+	}
+}
+
 func TestAFolderAndAPortHaveOneStack(t *testing.T) {
 	b := newBench(t)
 	err := b.run(t, func(ctx context.Context, s *Stack) error {

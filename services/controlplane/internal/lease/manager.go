@@ -52,7 +52,10 @@ type Config struct {
 	// Owner is this replica and its incarnation.
 	Owner     string
 	Endpoints worker.Endpoints
-	Logger    *slog.Logger
+	// Replaced is told of each record whose lease a run has replaced, so that the old
+	// sandbox ends at once. Nil leaves it to the next sweep.
+	Replaced func(binding.Record)
+	Logger   *slog.Logger
 }
 
 // Manager gets workers for runs.
@@ -176,6 +179,9 @@ func (m *Manager) carryOver(ctx context.Context, rec binding.Record, req Request
 	next, err := m.Replace(ctx, rec, req.Agent.Profile)
 	if err != nil {
 		return rec, fault.From(err, "lease.carryOver")
+	}
+	if m.cfg.Replaced != nil {
+		m.cfg.Replaced(next)
 	}
 	if next.Run == nil || next.Run.ID != req.Envelope.RunID {
 		return rec, fault.New(fault.SandboxEvicted, "lease.carryOver")

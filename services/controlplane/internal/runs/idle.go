@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"regexp"
 	"time"
 
 	"cofferdam.dev/pkg/binding"
@@ -11,26 +12,89 @@ import (
 // idleSweeps is how many looks an idle sandbox gets in its time.
 const idleSweeps = 10
 
-// giveBack replaces, at every look, the leases whose sandboxes have waited too
-// long for a turn. A replacement claims nothing: the next run does, and restores
-// from the committed head.
-func (s *Service) giveBack(ctx context.Context) {
+// claimPattern is what the claims of a binding are named like: a claim with another
+// name was made by somebody else and is none of ours.
+var claimPattern = regexp.MustCompile(`^hc-[0-9a-f]{32}$`)
+
+// tend compares the sandboxes that there are with the committed leases, and
+// corrects what does not agree, in both directions:
+//
+//   - a lease whose sandbox has waited too long for a turn is replaced, and the
+//     sandbox given back;
+//   - a lease whose sandbox is gone, unnoticed, is replaced;
+//   - a sandbox whose claim no record knows is released.
+//
+// A replacement claims nothing: the next run does, and restores from the committed
+// head. The claims are listed before the records are read, and a claim is committed
+// before it is made: a claim that no record knows then was dropped before, and is
+// nobody's.
+func (s *Service) tend(ctx context.Context) {
 	live, err := s.cfg.Provider.List(ctx)
-	if err != nil || len(live) == 0 {
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "sandboxes cannot be listed", "error", err.Error())
 		return
 	}
-	used := make(map[string]bool, len(live))
+	claimed := make(map[string]bool, len(live))
 	for _, in := range live {
-		used[in.ClaimName] = true
+		claimed[in.ClaimName] = true
 	}
-	s.each(ctx, false, func(rec binding.Record) {
-		idle := rec.Run == nil && rec.Lease != nil && used[rec.Lease.ClaimName] && s.cfg.Now().Sub(rec.UpdatedAt) > s.cfg.IdleAfter
-		if !idle {
+	known := map[string]bool{}
+	whole := s.each(ctx, false, func(rec binding.Record) {
+		for _, e := range rec.Ending {
+			if e.Lease != nil {
+				known[e.Lease.ClaimName] = true
+			}
+		}
+		l := rec.Lease
+		if l == nil {
 			return
 		}
-		s.cfg.Logger.InfoContext(ctx, "sandbox was idle for too long and is given back", "generation", rec.Generation)
-		s.replaceIdle(ctx, rec)
+		known[l.ClaimName] = true
+		switch {
+		case rec.Run != nil:
+		case claimed[l.ClaimName]:
+			s.giveBack(ctx, rec)
+		case l.InstanceUID != "":
+			s.missing(ctx, rec)
+		}
 	})
+	if !whole {
+		return
+	}
+	for _, in := range live {
+		if !known[in.ClaimName] && claimPattern.MatchString(in.ClaimName) {
+			s.cfg.Logger.WarnContext(ctx, "sandbox is no binding's; it is released", "claim", in.ClaimName, "instance", in.UID)
+			s.releases.begin(in.ClaimName, func(ctx context.Context) { s.releaseOrphan(ctx, in.ClaimName) })
+		}
+	}
+}
+
+// giveBack replaces the lease of a sandbox that has waited too long for a turn.
+func (s *Service) giveBack(ctx context.Context, rec binding.Record) {
+	if s.cfg.Now().Sub(rec.UpdatedAt) <= s.cfg.IdleAfter {
+		return
+	}
+	s.cfg.Logger.InfoContext(ctx, "sandbox was idle for too long and is given back", "generation", rec.Generation)
+	s.replaceIdle(ctx, rec)
+}
+
+// missing replaces a lease whose sandbox is not there. The provider is asked for
+// this very one: it may have been made since the sandboxes were listed.
+func (s *Service) missing(ctx context.Context, rec binding.Record) {
+	alive, err := s.cfg.Provider.Alive(ctx, rec.Lease.ClaimName, rec.Lease.InstanceUID)
+	if err != nil || alive {
+		return
+	}
+	s.cfg.Logger.InfoContext(ctx, "sandbox is gone; its lease is replaced", "generation", rec.Generation)
+	s.replaceIdle(ctx, rec)
+}
+
+func (s *Service) releaseOrphan(ctx context.Context, claimName string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
+	defer cancel()
+	if err := s.cfg.Provider.Release(ctx, claimName); err != nil && ctx.Err() == nil {
+		s.cfg.Logger.WarnContext(ctx, "claim could not be released yet", "error", err.Error())
+	}
 }
 
 // replaceIdle commits the next generation of a record without a run, and gives
@@ -49,5 +113,5 @@ func (s *Service) replaceIdle(ctx context.Context, rec binding.Record) {
 
 // idleTicker looks a few times in the time that a sandbox may be idle.
 func (s *Service) idleTicker() *time.Ticker {
-	return time.NewTicker(max(s.cfg.IdleAfter/idleSweeps, time.Millisecond))
+	return time.NewTicker(min(max(s.cfg.IdleAfter/idleSweeps, time.Millisecond), s.cfg.TendEvery))
 }

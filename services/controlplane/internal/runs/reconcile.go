@@ -36,7 +36,7 @@ func (s *Service) reconcile(ctx context.Context) {
 		case <-tick.C:
 			s.sweep(ctx, watch)
 		case <-idle.C:
-			s.giveBack(ctx)
+			s.tend(ctx)
 			s.expire(ctx)
 		}
 	}
@@ -102,6 +102,14 @@ func (s *Service) adopt(ctx context.Context, rec binding.Record, watch *beatWatc
 // tried again with the next sweep.
 func (s *Service) conclude(ctx context.Context, rec binding.Record) {
 	s.concludeRuns(ctx, rec)
+	s.concludeLeases(rec)
+}
+
+// Replaced begins to end what a lease's replacement took out of service.
+func (s *Service) Replaced(rec binding.Record) { s.concludeLeases(rec) }
+
+// concludeLeases releases the claims that are to end, beside everything else.
+func (s *Service) concludeLeases(rec binding.Record) {
 	for _, e := range rec.Ending {
 		if e.Lease != nil {
 			s.releases.begin(e.Lease.ClaimName, func(ctx context.Context) { s.concludeLease(ctx, rec.ID, e.Lease.ClaimName) })
@@ -140,13 +148,15 @@ func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID, st
 	return err
 }
 
-// stopHarness ends the sandbox of a run that is to be concluded as cancelled and
-// has no terminal yet: whoever cancelled it did not get to see its harness stop,
-// and nobody may be told that it was cancelled before it has. Other ends promise
-// nothing of that kind.
+// stopHarness sees to the sandbox of a run that left service without its terminal,
+// since whoever drove it is gone, or hangs with the worker's stream in its hands:
+// nobody knows what its harness does. The lease is replaced, so that no later run
+// meets that harness. A run that is to be concluded as cancelled waits until the
+// sandbox has ended: nobody may be told that it was cancelled before its harness has
+// stopped. Other ends promise nothing of that kind.
 func (s *Service) stopHarness(ctx context.Context, rec binding.Record, runID string) error {
 	e := rec.EndingRun()
-	if e == nil || e.Run.ID != runID || e.Terminal || e.Run.End.Kind != binding.EndCancelling {
+	if e == nil || e.Run.ID != runID || e.Terminal {
 		return nil
 	}
 	if rec.Lease != nil && rec.Generation == e.Generation {
@@ -158,6 +168,10 @@ func (s *Service) stopHarness(ctx context.Context, rec binding.Record, runID str
 			return err
 		}
 		rec = next
+		s.concludeLeases(rec)
+	}
+	if e.Run.End.Kind != binding.EndCancelling {
+		return nil
 	}
 	release, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
 	defer cancel()
@@ -204,24 +218,27 @@ type beatWatch struct {
 }
 
 type beatSeen struct {
-	beat  uint64
-	since time.Time
+	beat        uint64
+	since, last time.Time
 }
 
 func newBeatWatch(now func() time.Time) *beatWatch {
 	return &beatWatch{now: now, seen: map[string]beatSeen{}}
 }
 
-// still reports whether the run's beat has stood for the interval.
+// still reports whether the run's beat has stood for the interval, and was looked
+// at all the while: one who has slept himself has seen nothing of the owner, who
+// may have slept as long.
 func (w *beatWatch) still(runID string, beat uint64, interval time.Duration) bool {
 	at := w.now()
-	first, ok := w.seen[runID]
-	if !ok || first.beat != beat {
+	s, ok := w.seen[runID]
+	if !ok || s.beat != beat || at.Sub(s.last) > interval/2 {
 		w.forgetOld(at.Add(-10 * interval))
-		w.seen[runID] = beatSeen{beat, at}
-		return false
+		s = beatSeen{beat: beat, since: at}
 	}
-	return at.Sub(first.since) >= interval
+	s.last = at
+	w.seen[runID] = s
+	return at.Sub(s.since) >= interval
 }
 
 // reset forgets what was seen.
@@ -229,7 +246,7 @@ func (w *beatWatch) reset() { clear(w.seen) }
 
 func (w *beatWatch) forgetOld(before time.Time) {
 	for id, s := range w.seen {
-		if s.since.Before(before) {
+		if s.last.Before(before) {
 			delete(w.seen, id)
 		}
 	}

@@ -25,6 +25,7 @@ const (
 	DefaultCancelGrace   = 5 * time.Second
 	DefaultReconcile     = time.Second
 	DefaultIdleAfter     = 15 * time.Minute
+	DefaultTendEvery     = 30 * time.Second
 )
 
 // Config of a Service.
@@ -56,6 +57,8 @@ type Config struct {
 	// IdleAfter is how long a sandbox may wait for the next turn before it is given
 	// back. The conversation goes on in another one.
 	IdleAfter time.Duration
+	// TendEvery is how often, at the least, sandboxes and leases are compared.
+	TendEvery time.Duration
 	// Now is time.Now outside of tests.
 	Now func() time.Time
 }
@@ -71,6 +74,7 @@ func (c Config) withDefaults() Config {
 	set(&c.CancelGrace, DefaultCancelGrace)
 	set(&c.ReconcileEvery, DefaultReconcile)
 	set(&c.IdleAfter, DefaultIdleAfter)
+	set(&c.TendEvery, DefaultTendEvery)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -28,6 +28,7 @@ type Provider struct {
 	refuse    error
 	closed    bool
 	onGone    func(uid string)
+	lists     int
 }
 
 // NewProvider makes a Provider.
@@ -85,6 +86,16 @@ func (p *Provider) Exceed(claimName string, limit sandbox.Limit) {
 	}
 }
 
+// Vanish ends an instance, and nobody is told.
+func (p *Provider) Vanish(claimName string) { p.end(claimName) }
+
+// Lists is how often all instances were asked for.
+func (p *Provider) Lists() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lists
+}
+
 func (p *Provider) end(claimName string) (sandbox.Instance, bool) {
 	p.mu.Lock()
 	in, ok := p.instances[claimName]
@@ -112,6 +123,7 @@ func (p *Provider) Exits() <-chan sandbox.Exit { return p.exits }
 func (p *Provider) List(context.Context) ([]sandbox.Instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.lists++
 	out := make([]sandbox.Instance, 0, len(p.instances))
 	for _, in := range p.instances {
 		out = append(out, in)
