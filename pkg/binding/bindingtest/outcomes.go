@@ -21,6 +21,7 @@ func outcomeInvariants() []Invariant {
 		{"T95", "replace_idle", "A lease is replaced for being idle only where no run is active when it is written.", replaceIdle},
 		{"T96", "resume_carries", "The calls that a resume carries over stand in its run, while it is ending, and in its document.", resumeCarries},
 		{"T97", "effect_granted", "An effect that needs a grant is admitted only in the run that carries a decision to make that very call, and once.", effectGranted},
+		{"T98", "first_stream", "Of several streams of a run that awaits its first one, one is it, also when the answer is lost; a run that awaits none, or has ended, has none.", firstStream},
 	}
 }
 

@@ -11,7 +11,6 @@ func ownInvariants() []Invariant {
 		{"T87", "beat", "Each beat of the owner shows, under the committed lease only.", beat},
 		{"T88", "take_over", "A run is taken over only from the owner and the beat that were seen; it ends as lost unless its end was decided.", takeOver},
 		{"T89", "take_over_race", "Of an owner that goes on and a replica that takes over, one wins.", takeOverRace},
-		{"T98", "first_stream", "Of several streams of a run that awaits its first one, one is it, also when the answer is lost; a run that awaits none, or has ended, has none.", firstStream},
 	}
 }
 

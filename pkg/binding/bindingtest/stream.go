@@ -25,7 +25,7 @@ func firstStream(x *world) {
 	take(id, "run_other", false)
 	var updates, firsts atomic.Int32
 	lossy := x.tapped(func(op string) Fate {
-		if op == "Update" && updates.Add(1)%2 == 1 {
+		if op == "Update" && updates.Add(1) == 1 {
 			return LoseReply
 		}
 		return Deliver
