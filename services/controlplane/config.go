@@ -15,6 +15,7 @@ import (
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/controlplane/internal/authn"
+	"cofferdam.dev/services/controlplane/internal/ratelimit"
 	"cofferdam.dev/services/controlplane/internal/runs"
 )
 
@@ -69,6 +70,9 @@ type Config struct {
 	CancelGrace   time.Duration
 	// IdleAfter is how long a sandbox may wait for the next turn.
 	IdleAfter time.Duration
+
+	// Limits of each subject.
+	Limits ratelimit.Config
 }
 
 // Flags registers all settings.
@@ -97,6 +101,13 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over")
 	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended")
 	fs.DurationVar(&c.IdleAfter, "idle-after", runs.DefaultIdleAfter, "how long a sandbox may wait for the next turn before it is given back")
+	l := &c.Limits
+	fs.Float64Var(&l.RequestsPerSecond, "requests-per-second", 1000, "how often a subject may ask in the long run")
+	fs.IntVar(&l.RequestBurst, "request-burst", 2000, "how many requests a subject may make at once after a pause")
+	fs.Float64Var(&l.StartsPerSecond, "starts-per-second", 50, "how many runs a subject may start or resume in the long run")
+	fs.IntVar(&l.StartBurst, "start-burst", 1000, "how many runs a subject may start or resume at once after a pause")
+	fs.IntVar(&l.Open, "open-requests", 2048, "how many requests of a subject may be open at once, streams among them")
+	fs.IntVar(&l.Subjects, "limited-subjects", 10000, "for how many subjects it is kept what they have used; of more, who was quiet for longest is forgotten")
 }
 
 // Validate reports everything that is wrong.
@@ -126,7 +137,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s: required: https://host:port or unix:///path", v.flag))
 		}
 	}
-	return errors.Join(append(errs, c.validateSandboxes(), c.validateOIDC(), c.validateTimes())...)
+	return errors.Join(append(errs, c.validateSandboxes(), c.validateOIDC(), c.validateTimes(), c.validateLimits())...)
 }
 
 func (c *Config) validateSandboxes() error {
@@ -168,6 +179,13 @@ func (c *Config) validateTimes() error {
 		errs = append(errs, fmt.Errorf("--cancel-grace: more than 0, at most %v", maxCancelGrace))
 	}
 	return errors.Join(errs...)
+}
+
+func (c *Config) validateLimits() error {
+	if err := c.Limits.Validate(); err != nil {
+		return fmt.Errorf("limits of a subject: %w", err)
+	}
+	return nil
 }
 
 // validAddress takes https://host:port and unix:///path, and nothing that would

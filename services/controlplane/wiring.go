@@ -27,6 +27,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/filebrokerclient"
 	"cofferdam.dev/services/controlplane/internal/harnesses"
 	"cofferdam.dev/services/controlplane/internal/lease"
+	"cofferdam.dev/services/controlplane/internal/ratelimit"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 	"cofferdam.dev/services/controlplane/internal/toolbrokerclient"
@@ -133,7 +134,7 @@ func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agent
 	if err != nil {
 		return nil, err
 	}
-	return api.New(api.Config{Authn: verifier, Authz: authorizer, Runs: svc, Agents: registry, Harnesses: c, Logger: rt.Logger}), nil
+	return api.New(api.Config{Authn: verifier, Authz: authorizer, Runs: svc, Agents: registry, Harnesses: c, Limits: ratelimit.New(cfg.Limits), Logger: rt.Logger}), nil
 }
 
 func newIDs(path string) (*binding.IDs, error) {

@@ -63,7 +63,9 @@ func (a *API) runAction(w http.ResponseWriter, r *http.Request, caller runs.Call
 	case "cancel":
 		return a.cancelRun(w, r, caller, id)
 	case "resume":
-		return a.resumeRun(w, r, caller, id)
+		return a.starting(func(w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
+			return a.resumeRun(w, r, caller, id)
+		})(w, r, caller)
 	default:
 		return unknown(w, r, caller)
 	}

@@ -22,6 +22,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/agui"
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/harnesses"
+	"cofferdam.dev/services/controlplane/internal/ratelimit"
 	"cofferdam.dev/services/controlplane/internal/runs"
 )
 
@@ -88,7 +89,9 @@ type Config struct {
 	Agents Agents
 	// Harnesses are what agents can be made for.
 	Harnesses *harnesses.Catalogue
-	Logger    *slog.Logger
+	// Limits of each subject; nil is none.
+	Limits *ratelimit.Limiter
+	Logger *slog.Logger
 
 	// WriteTimeout is how long a client may leave a frame unread; 0 is 30 s.
 	WriteTimeout time.Duration
@@ -117,7 +120,7 @@ type handler func(w http.ResponseWriter, r *http.Request, caller runs.Caller) er
 // callers are the routes for callers.
 func (a *API) callers() map[string]handler {
 	return map[string]handler{
-		"POST /api/v1/runs":                                        a.startRun,
+		"POST /api/v1/runs":                                        a.starting(a.startRun),
 		"GET /api/v1/runs/{run}":                                   a.getRun,
 		"POST /api/v1/runs/{run}":                                  a.runAction,
 		"GET /api/v1/runs/{run}/events":                            a.listEvents,
@@ -126,13 +129,13 @@ func (a *API) callers() map[string]handler {
 		"GET /api/v1/agents":                                       a.listAgents,
 		"GET /api/v1/agents/{agent}":                               a.operator(a.getAgent),
 		"PUT /api/v1/agents/{agent}":                               a.operator(a.putAgent),
-		"POST /api/v1/agents/{agent}/agui":                         a.runAGUI,
+		"POST /api/v1/agents/{agent}/agui":                         a.starting(a.runAGUI),
 		"GET /api/v1/conversations/{conversation}/interrupt-state": a.interruptState,
 		"POST /api/v1/conversations/{conversation}/clear":          a.clearConversation,
-		"POST /api/v1/chat/stream/start":                           a.chatStart,
-		"POST /api/v1/chat/stream/resume":                          a.chatResume,
+		"POST /api/v1/chat/stream/start":                           a.starting(a.chatStart),
+		"POST /api/v1/chat/stream/resume":                          a.starting(a.chatResume),
 		"POST /api/v1/chat/stream/cancel":                          a.chatCancel,
-		"POST /api/v1/chat/invoke":                                 a.chatInvoke,
+		"POST /api/v1/chat/invoke":                                 a.starting(a.chatInvoke),
 	}
 }
 
@@ -226,12 +229,37 @@ func (a *API) authenticated(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := a.cfg.Authn.Request(r)
 		if err == nil {
-			err = h(w, r, runs.Caller{Subject: caller.Subject, Organization: caller.Organization})
+			err = a.limited(h, w, r, runs.Caller{Subject: caller.Subject, Organization: caller.Organization})
 		}
 		if err != nil {
 			a.refuse(w, r, err)
 		}
 	})
+}
+
+// limited keeps a subject within its limits. A stream is open until it ends.
+func (a *API) limited(h handler, w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
+	if a.cfg.Limits == nil {
+		return h(w, r, caller)
+	}
+	leave, err := a.cfg.Limits.Enter(caller.Subject)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return h(w, r, caller)
+}
+
+// starting keeps a subject within its limit of runs, before a body is read.
+func (a *API) starting(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, caller runs.Caller) error {
+		if a.cfg.Limits != nil {
+			if err := a.cfg.Limits.Start(caller.Subject); err != nil {
+				return err
+			}
+		}
+		return h(w, r, caller)
+	}
 }
 
 // operator asks for the relation before the handler runs.
