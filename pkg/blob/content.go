@@ -51,31 +51,39 @@ func (e *WriteError) Unwrap() error { return e.Err }
 // else. Errors: ErrTooLong, ErrTooShort, ErrDigest, *WriteError, and those of
 // parts unchanged.
 func Receive(w io.Writer, want Content, parts Parts) error {
+	got, err := Measure(w, want.Size, parts)
+	switch {
+	case err != nil:
+		return err
+	case got.Size < want.Size:
+		return ErrTooShort
+	case got.SHA256 != want.SHA256:
+		return ErrDigest
+	}
+	return nil
+}
+
+// Measure copies a content of at most most bytes to w, and says what it was.
+// Errors: ErrTooLong, *WriteError, and those of parts unchanged.
+func Measure(w io.Writer, most int64, parts Parts) (Content, error) {
 	sum, size := sha256.New(), int64(0)
 	for {
 		chunk, err := parts()
 		if errors.Is(err, io.EOF) {
-			break
+			return Content{Size: size, SHA256: [sha256.Size]byte(sum.Sum(nil))}, nil
 		}
 		if err != nil {
-			return err
+			return Content{}, err
 		}
 		size += int64(len(chunk))
-		if len(chunk) > MaxChunkBytes || size > want.Size {
-			return ErrTooLong
+		if len(chunk) > MaxChunkBytes || size > most {
+			return Content{}, ErrTooLong
 		}
 		sum.Write(chunk)
 		if _, err := w.Write(chunk); err != nil {
-			return &WriteError{err}
+			return Content{}, &WriteError{err}
 		}
 	}
-	switch {
-	case size < want.Size:
-		return ErrTooShort
-	case [sha256.Size]byte(sum.Sum(nil)) != want.SHA256:
-		return ErrDigest
-	}
-	return nil
 }
 
 // SendError wraps the error of a receiver that failed, to tell it from one of the

@@ -83,6 +83,9 @@ func (k *keeper) serve(t *testing.T) (capabilities, files string) {
 	capabilityv1connect.RegisterCapabilityServiceHandler(c.Connect(), k)
 	f := pkgrpc.NewServer(k.stand.RPC(), map[string]pkgrpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure:   {},
+		filebrokerv1connect.FileBrokerServicePutFileProcedure:     {},
+		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:  {},
+		filebrokerv1connect.FileBrokerServiceReadObjectProcedure:  {},
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: {},
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:    {},
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:      {},

@@ -2,7 +2,10 @@ package stack_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,21 +55,55 @@ func TestALargeResultIsKeptByTheFileBroker(t *testing.T) {
 	if finished.ResultRef == "" || len(finished.Result) > 64<<10 {
 		t.Fatalf("result_ref %q beside %d bytes; events end with %s", finished.ResultRef, len(finished.Result), events[len(events)-1].Raw)
 	}
-	found, err := filepath.Glob(filepath.Join(data, "files", "objects", "*", finished.ResultRef))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("the file broker has %v, %v", found, err)
+	kept, err := c.Do(ctx, http.MethodGet, "/api/v1/files/"+finished.ResultRef, "", nil)
+	if err != nil || kept.Status != http.StatusOK {
+		t.Fatalf("%+v, %v", kept, err)
 	}
-	kept, err := os.ReadFile(found[0])
+	other, err := s.Client(ctx, "user-nobody")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if a, err := other.Do(ctx, http.MethodGet, "/api/v1/files/"+finished.ResultRef, "", nil); err != nil || a.Status != http.StatusNotFound {
+		t.Errorf("another caller has it: %d, %v", a.Status, err)
 	}
 	var whole struct {
 		Content []struct{ Text string }
 	}
-	if err := json.Unmarshal(kept, &whole); err != nil || len(whole.Content) != 1 || whole.Content[0].Text != content {
-		t.Errorf("%d bytes are kept, of %d of text; %v", len(kept), len(content), err)
+	if err := json.Unmarshal(kept.Body, &whole); err != nil || len(whole.Content) != 1 || whole.Content[0].Text != content {
+		t.Errorf("%d bytes are kept, of %d of text; %v", len(kept.Body), len(content), err)
 	}
+	storedFileIsGiven(ctx, t, c, s.Agents[0])
 	if err := s.Stop(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// storedFileIsGiven stores a file, reads it again, and gives it to a run.
+func storedFileIsGiven(ctx context.Context, t *testing.T, c *apiclient.Client, agent string) {
+	t.Helper()
+	content := strings.Repeat("0123456789", 100_000)
+	a, err := c.Do(ctx, http.MethodPost, "/api/v1/files?conversation_id=c-1&agent_id="+agent, "text/plain", strings.NewReader(content))
+	var stored struct {
+		FileID string `json:"file_id"`
+		SHA256 string `json:"sha256"`
+	}
+	if err == nil {
+		err = json.Unmarshal(a.Body, &stored)
+	}
+	sum := sha256.Sum256([]byte(content))
+	if err != nil || a.Status != http.StatusCreated || stored.SHA256 != hex.EncodeToString(sum[:]) {
+		t.Fatalf("%d %s, %v", a.Status, a.Body, err)
+	}
+	back, err := c.Do(ctx, http.MethodGet, "/api/v1/files/"+stored.FileID, "", nil)
+	if err != nil || string(back.Body) != content {
+		t.Errorf("%d, %d bytes, %v", back.Status, len(back.Body), err)
+	}
+	run, err := c.Start(ctx, apiclient.Start{AgentID: agent, ConversationID: "c-1", Message: "what is in it?", Files: []apiclient.File{{FileID: stored.FileID}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := c.Follow(ctx, run.RunID)
+	if err != nil || events[len(events)-1].Type != "run.finished" {
+		t.Errorf("%s, %v", events[len(events)-1].Raw, err)
 	}
 }

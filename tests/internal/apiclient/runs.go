@@ -22,10 +22,12 @@ type Start struct {
 
 // File is sent along with a message.
 type File struct {
-	Name     string `json:"name"`
-	MIMEType string `json:"mime_type"`
+	Name     string `json:"name,omitempty"`
+	MIMEType string `json:"mime_type,omitempty"`
 	// Data is base64 in JSON.
-	Data []byte `json:"data"`
+	Data []byte `json:"data,omitempty"`
+	// FileID names one that was stored before; the rest is empty then.
+	FileID string `json:"file_id,omitempty"`
 }
 
 // Started is a run that is committed.

@@ -13,16 +13,8 @@ import (
 
 type route struct{ method, path, body string }
 
-// later are the routes of later versions.
-func later() []route {
-	return []route{
-		{http.MethodPost, "/api/v1/files", "{}"},
-		{http.MethodGet, "/api/v1/files/f1", ""},
-	}
-}
-
 func public() []route {
-	return append(later(), []route{
+	return []route{
 		{http.MethodPost, "/api/v1/runs", goodStart},
 		{http.MethodGet, "/api/v1/runs/run_x", ""},
 		{http.MethodGet, "/api/v1/runs/run_x/events", ""},
@@ -40,9 +32,11 @@ func public() []route {
 		{http.MethodPost, chatResume, goodChatResume},
 		{http.MethodPost, chatCancel, goodChatCancel},
 		{http.MethodPost, chatInvoke, goodChat},
+		{http.MethodPost, "/api/v1/files?agent_id=demo&conversation_id=c1", "{}"},
+		{http.MethodGet, "/api/v1/files/f1", ""},
 		{http.MethodGet, "/", ""},
 		{http.MethodDelete, "/api/v1/runs", ""},
-	}...)
+	}
 }
 
 func operators() []route {
@@ -91,16 +85,6 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 	if n := f.stack.Provider.Made(); n != 0 {
 		t.Errorf("%d sandboxes were made", n)
 	}
-}
-
-func TestRoutesOfLaterVersions(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	for _, r := range later() {
-		refused(t, f.send(t, f.request(t, r.method, r.path, r.body)), http.StatusNotImplemented, fault.NotImplemented, "")
-	}
-	id := f.start(t, "hi")
-	f.ended(t, id)
 }
 
 func TestUnknownRoutes(t *testing.T) {

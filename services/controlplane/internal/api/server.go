@@ -73,8 +73,16 @@ type Agents interface {
 	Put(ctx context.Context, d agents.Draft, expected uint32) (agents.Agent, error)
 }
 
-// Conversations is what can be asked of one by its name.
+// Files of callers' conversations.
+type Files interface {
+	SaveFile(ctx context.Context, caller runs.Caller, req runs.SaveFile) (runs.StoredFile, error)
+	File(ctx context.Context, caller runs.Caller, id string) (runs.StoredFile, error)
+	ReadFile(ctx context.Context, f runs.StoredFile, offset, n int64, send func([]byte) error) error
+}
+
+// Conversations is what can be asked of one by its name, and of its files.
 type Conversations interface {
+	Files
 	PendingInterrupt(ctx context.Context, caller runs.Caller, agentID, conversationID string) (*runs.PendingInterrupt, error)
 	Interrupt(ctx context.Context, caller runs.Caller, agentID, conversationID, interruptID string) (runs.PendingInterrupt, error)
 	ActiveRun(ctx context.Context, caller runs.Caller, agentID, conversationID string) (string, error)
@@ -136,6 +144,8 @@ func (a *API) callers() map[string]handler {
 		"POST /api/v1/chat/stream/resume":                          a.starting(a.chatResume),
 		"POST /api/v1/chat/stream/cancel":                          a.chatCancel,
 		"POST /api/v1/chat/invoke":                                 a.starting(a.chatInvoke),
+		"POST " + filesRoute:                                       a.starting(a.saveFile),
+		"GET " + filesRoute + "/{file}":                            a.getFile,
 	}
 }
 
@@ -158,9 +168,6 @@ func (a *API) Public() http.Handler {
 	for pattern, h := range a.callers() {
 		mux.Handle(pattern, a.authenticated(h))
 	}
-	for _, pattern := range notImplemented() {
-		mux.Handle(pattern, a.authenticated(missing))
-	}
 	return a.served(mux)
 }
 
@@ -180,18 +187,6 @@ func (a *API) served(mux *http.ServeMux) http.Handler {
 	return a.guarded(mux)
 }
 
-// notImplemented are the routes of the design that later versions serve. They
-// answer 501 so that a client can tell them from a typing error.
-func notImplemented() []string {
-	return []string{
-		"POST /api/v1/files", "GET /api/v1/files/{file}",
-	}
-}
-
-func missing(http.ResponseWriter, *http.Request, runs.Caller) error {
-	return fault.New(fault.NotImplemented, "api")
-}
-
 func unknown(http.ResponseWriter, *http.Request, runs.Caller) error {
 	return fault.New(fault.NotFound, "api", fault.Detail("path: no such route for this method"))
 }
@@ -204,7 +199,7 @@ func (a *API) guarded(next http.Handler) http.Handler {
 		// Also a request that is refused unread must not hold its connection: the
 		// server reads what is left of a body before it answers.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a writer without deadlines is one of a test
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBodyBytes)
+		r.Body = http.MaxBytesReader(w, r.Body, bodyLimit(r))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r)
 	})

@@ -41,11 +41,13 @@ type startBody struct {
 	OnDisconnect   string          `json:"on_disconnect,omitempty"`
 }
 
+// fileBody is a file, or names one that was stored for the conversation.
 type fileBody struct {
-	Name     string `json:"name"`
-	MIMEType string `json:"mime_type"`
+	Name     string `json:"name,omitempty"`
+	MIMEType string `json:"mime_type,omitempty"`
 	// Data is base64 in JSON.
-	Data []byte `json:"data"`
+	Data   []byte `json:"data,omitempty"`
+	FileID string `json:"file_id,omitempty"`
 }
 
 func (b startBody) request() (runs.StartRequest, error) {
@@ -88,6 +90,11 @@ func inline(files []fileBody) (out []runs.InlineFile, err error) {
 	for i, f := range files {
 		code, detail := fault.InvalidRequest, ""
 		switch {
+		case f.FileID != "" && (f.Name != "" || f.MIMEType != "" || f.Data != nil):
+			detail = "file_id: alone, the file has its name and type"
+		case f.FileID != "" && !event.ValidID(f.FileID):
+			detail = "file_id: " + idRule
+		case f.FileID != "":
 		case f.Name == "" || len(f.Name) > maxNameBytes:
 			detail = "name: required, at most 255 bytes"
 		case !mimePattern.MatchString(f.MIMEType):
@@ -100,7 +107,7 @@ func inline(files []fileBody) (out []runs.InlineFile, err error) {
 		if detail != "" {
 			return nil, fault.New(code, "api.startRun", fault.Detail("files["+strconv.Itoa(i)+"]."+detail))
 		}
-		out = append(out, runs.InlineFile{Name: f.Name, MIMEType: f.MIMEType, Data: f.Data})
+		out = append(out, runs.InlineFile{ID: f.FileID, Name: f.Name, MIMEType: f.MIMEType, Data: f.Data})
 	}
 	return out, nil
 }

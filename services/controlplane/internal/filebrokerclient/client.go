@@ -37,14 +37,20 @@ func (c *Client) Put(ctx context.Context, env fence.Envelope, f runs.InlineFile)
 	if err != nil {
 		return worker.File{}, err
 	}
+	return c.Handle(ctx, env, runs.StoredFile{ID: id, Name: f.Name, MIMEType: f.MIMEType, Size: int64(len(f.Data))})
+}
+
+// Handle makes a download handle for a file of the conversation, which ends with
+// the run of the envelope.
+func (c *Client) Handle(ctx context.Context, env fence.Envelope, f runs.StoredFile) (worker.File, error) {
 	env.IdempotencyKey = "handle_" + rand.Text()
 	res, err := c.rpc.IssueHandle(ctx, &filebrokerv1.IssueHandleRequest{
-		Envelope: env.Proto(), Direction: filebrokerv1.Direction_DIRECTION_DOWNLOAD, ObjectId: id, ExpiresAt: timestamppb.New(env.Deadline),
+		Envelope: env.Proto(), Direction: filebrokerv1.Direction_DIRECTION_DOWNLOAD, ObjectId: f.ID, ExpiresAt: timestamppb.New(env.Deadline),
 	})
 	if err != nil {
 		return worker.File{}, err
 	}
-	return worker.File{Handle: res.GetHandle(), DisplayName: f.Name, MIMEType: f.MIMEType, Size: uint64(len(f.Data))}, nil
+	return worker.File{Handle: res.GetHandle(), DisplayName: f.Name, MIMEType: f.MIMEType, Size: uint64(max(f.Size, 0))}, nil
 }
 
 // maxUploadBytes of a file that a run writes.

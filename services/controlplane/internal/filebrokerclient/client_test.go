@@ -38,6 +38,10 @@ type fake struct {
 	parts   int
 	keys    map[string]bool
 	issued  *filebrokerv1.IssueHandleRequest
+	// lie is what it says of a file instead of the truth.
+	lie *filebrokerv1.ObjectInfo
+	// short is how much of a file it keeps to itself.
+	short int
 }
 
 func (f *fake) PutObject(_ context.Context, in filebrokerv1connect.FileBrokerServicePutObjectServerStream) (*filebrokerv1.PutObjectResponse, error) {
@@ -99,6 +103,8 @@ func open(t *testing.T, as string, f *fake) (*rpctest.Stand, *filebrokerclient.C
 	policy := rpc.Policy{Callers: allow, Fence: rpc.RunFence}
 	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure: policy, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: policy,
+		filebrokerv1connect.FileBrokerServicePutFileProcedure:    {Callers: allow, Fence: rpc.LeaseFence},
+		filebrokerv1connect.FileBrokerServiceStatObjectProcedure: {Callers: allow}, filebrokerv1connect.FileBrokerServiceReadObjectProcedure: {Callers: allow},
 		filebrokerv1connect.FileBrokerServicePutResultProcedure: {}, filebrokerv1connect.FileBrokerServiceDownloadProcedure: {}, filebrokerv1connect.FileBrokerServiceUploadProcedure: {},
 	})
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(server.Connect(), f)

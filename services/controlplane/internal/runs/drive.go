@@ -138,13 +138,22 @@ func (d *driver) putFiles(ctx context.Context, env fence.Envelope) (handles []st
 		handles = append(handles, u.Handle)
 	}
 	for _, f := range d.req.Files {
-		put, err := d.s.cfg.Files.Put(ctx, env, f)
+		put, err := d.give(ctx, env, f)
 		if err != nil {
 			return nil, err
 		}
 		d.files, handles = append(d.files, put), append(handles, put.Handle)
 	}
 	return handles, nil
+}
+
+// give makes a handle for a file of the message, and stores it before that where it
+// came with the message.
+func (d *driver) give(ctx context.Context, env fence.Envelope, f InlineFile) (worker.File, error) {
+	if f.ID != "" {
+		return d.s.cfg.Files.Handle(ctx, env, d.req.stored[f.ID])
+	}
+	return d.s.cfg.Files.Put(ctx, env, f)
 }
 
 // pump takes the worker's events into the log until its terminal. One batch is

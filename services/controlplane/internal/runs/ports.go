@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"io"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fence"
@@ -16,6 +17,16 @@ type Files interface {
 	Put(ctx context.Context, env fence.Envelope, f InlineFile) (worker.File, error)
 	// Uploads makes n handles, each for one new file of the run.
 	Uploads(ctx context.Context, env fence.Envelope, n uint32) ([]worker.Upload, error)
+	// Save stores a file for the conversation of the envelope, which names no run.
+	// What is read of content is not kept in memory.
+	Save(ctx context.Context, env fence.Envelope, head FileHead, content io.Reader) (StoredFile, error)
+	// Handle makes a download handle of the run for a file of its conversation.
+	Handle(ctx context.Context, env fence.Envelope, f StoredFile) (worker.File, error)
+	// Stat describes a file, of whatever conversation. not_found.
+	Stat(ctx context.Context, id string) (StoredFile, error)
+	// Read sends n bytes of a file from offset on. What was sent before an error is
+	// not to be believed.
+	Read(ctx context.Context, f StoredFile, offset, n int64, send func([]byte) error) error
 }
 
 // Tools describes tools by id; those that cannot be had now are left out.
@@ -49,8 +60,11 @@ type Caller struct {
 	Organization string
 }
 
-// InlineFile is a file that came with a message.
+// InlineFile is a file that came with a message, or one that the caller had stored
+// for the conversation before.
 type InlineFile struct {
+	// ID of a stored file; the rest is empty then.
+	ID       string
 	Name     string
 	MIMEType string
 	Data     []byte

@@ -30,6 +30,9 @@ type StartRequest struct {
 	// CancelOnDisconnect lets whoever reads the first stream of the run cancel it by
 	// going away.
 	CancelOnDisconnect bool
+
+	// stored are those of Files that are named by their ids.
+	stored map[string]StoredFile
 }
 
 // Started is the run of a StartRequest.
@@ -49,7 +52,7 @@ type Started struct {
 const startAttempts = 20
 
 // Start commits a run and drives it. It returns once the run is committed.
-// Errors: not_found (agent), already_running, idempotency_conflict,
+// Errors: not_found (agent, file), already_running, idempotency_conflict,
 // interrupt_conflict while an interrupt waits for its answer,
 // dependency_unavailable.
 func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (Started, error) {
@@ -62,6 +65,9 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 	}
 	rec, agent, err := s.binding(ctx, caller, newest, req.ConversationID)
 	if err != nil {
+		return Started{}, err
+	}
+	if req.stored, err = s.stored(ctx, rec, req.Files); err != nil {
 		return Started{}, err
 	}
 	if req.IdempotencyKey == "" {
@@ -159,6 +165,9 @@ func contentDigest(req StartRequest) string {
 		field(h, []byte(f.Name))
 		field(h, []byte(f.MIMEType))
 		field(h, f.Data)
+		if f.ID != "" {
+			field(h, []byte(f.ID))
+		}
 	}
 	if req.CancelOnDisconnect {
 		field(h, []byte("cancel on disconnect"))

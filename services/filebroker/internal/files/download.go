@@ -35,15 +35,7 @@ func (s *Service) Download(ctx context.Context, c Caller, handle string, send Re
 	if o.BindingID != h.BindingID || o.Epoch != h.Epoch {
 		return fault.New(fault.HandleDenied, op)
 	}
-	r, err := s.blobs.Open(ctx, o.blobKey(), 0)
-	if err != nil {
-		return failed(ctx, err, op)
-	}
-	err = transfer(ctx, r, o.Info, send)
-	if cerr := r.Close(); err == nil && cerr != nil {
-		err = failed(ctx, cerr, op)
-	}
-	return err
+	return s.send(ctx, o, Range{}, send)
 }
 
 // transfer sends the info and then all of r, and the last part of it only when it

@@ -80,6 +80,9 @@ type Objects interface {
 	// StageObject reserves room for an object that nobody can see yet, until the
 	// given time. ErrQuota.
 	StageObject(ctx context.Context, o Object, until time.Time, q Quota) error
+	// SealObject writes what a staged object is known by, once that is known; it is
+	// not larger than what was reserved. ErrNoObject where it is not staged.
+	SealObject(ctx context.Context, id string, i Info) error
 	// Complete makes the staged object of c visible where nothing has taken the
 	// slot, in one atomic step, and gives the completion that stands afterwards:
 	// compare its ObjectID with one's own. ErrNoObject where the slot is free and

@@ -40,7 +40,7 @@ func (s *Service) Put(ctx context.Context, g fence.Grant, info Info, parts blob.
 	case !errors.Is(err, ErrNoCompletion):
 		return "", failed(ctx, err, op)
 	}
-	st, err := s.stage(ctx, e, info, parts)
+	st, err := s.stage(ctx, e, info, parts, (*sniffer).demote)
 	if err != nil {
 		return "", err
 	}

@@ -25,8 +25,41 @@ type staged struct {
 }
 
 // stage reserves room, and stores the content where nobody can see it. What it
-// leaves in an error's case, nobody can see either.
-func (s *Service) stage(ctx context.Context, e fence.Envelope, info Info, parts blob.Parts) (staged, error) {
+// leaves in an error's case, nobody can see either. judge looks at how the content
+// begins.
+func (s *Service) stage(ctx context.Context, e fence.Envelope, info Info, parts blob.Parts, judge func(*sniffer, Info) (Info, error)) (staged, error) {
+	return s.stageAs(ctx, e, info, func(w io.Writer) (Info, error) {
+		var start sniffer
+		if err := receive(ctx, io.MultiWriter(w, &start), info, parts); err != nil {
+			return Info{}, err
+		}
+		return judge(&start, info)
+	})
+}
+
+// stageAs is stage for a content that fill writes, and that is known for good only
+// once it has been written. It is not larger than info says.
+func (s *Service) stageAs(ctx context.Context, e fence.Envelope, info Info, fill func(io.Writer) (Info, error)) (staged, error) {
+	st, err := s.reserve(ctx, e, info)
+	if err != nil {
+		return staged{}, err
+	}
+	known, err := s.write(ctx, st.object, fill)
+	if err == nil && known != st.object.Info {
+		if err = s.catalogue.SealObject(ctx, st.object.ID, known); err != nil {
+			err = failed(ctx, err, "files.stage")
+		}
+	}
+	if err != nil {
+		st.drop(ctx)
+		return staged{}, err
+	}
+	st.object.Info = known
+	return st, nil
+}
+
+// reserve makes the entry of an object that has no content yet.
+func (s *Service) reserve(ctx context.Context, e fence.Envelope, info Info) (staged, error) {
 	o := Object{ID: "obj_" + rand.Text(), BindingID: e.BindingID, Epoch: e.Epoch, RunID: e.RunID, Info: info}
 	quota := Quota{Bytes: s.quota, Objects: MaxObjects, Now: s.now()}
 	switch err := s.catalogue.StageObject(ctx, o, e.Deadline, quota); {
@@ -35,40 +68,41 @@ func (s *Service) stage(ctx context.Context, e fence.Envelope, info Info, parts 
 	case err != nil:
 		return staged{}, failed(ctx, err, "files.stage")
 	}
-	st := staged{s: s, object: o}
-	if err := s.store(ctx, o, parts); err != nil {
-		st.drop(ctx)
-		return staged{}, err
-	}
-	return st, nil
+	return staged{s: s, object: o}, nil
 }
 
-// store writes the content, and keeps it only if it is what was announced.
-func (s *Service) store(ctx context.Context, o Object, parts blob.Parts) error {
+// write writes a content, and keeps it only if fill says what it is.
+func (s *Service) write(ctx context.Context, o Object, fill func(io.Writer) (Info, error)) (Info, error) {
 	w, err := s.blobs.Create(ctx, o.blobKey())
 	if err != nil {
-		return failed(ctx, err, "files.store")
+		return Info{}, failed(ctx, err, "files.write")
 	}
-	if err := receive(ctx, w, o.Info, parts); err != nil {
+	info, err := fill(w)
+	if err != nil {
 		if aerr := w.Abort(); aerr != nil {
 			s.logger.WarnContext(ctx, "an incomplete blob was left behind", "error", aerr.Error())
 		}
-		return err
+		return Info{}, err
 	}
 	if err := w.Commit(); err != nil {
-		return failed(ctx, err, "files.store")
+		return Info{}, failed(ctx, err, "files.write")
 	}
-	return nil
+	return info, nil
 }
 
 // receive copies the content to w and checks size and digest.
 func receive(ctx context.Context, w io.Writer, info Info, parts blob.Parts) error {
+	if err := blob.Receive(w, info.Content, parts); err != nil {
+		return received(ctx, err)
+	}
+	return nil
+}
+
+// received is the fault of a content that did not arrive as it was announced.
+func received(ctx context.Context, err error) error {
 	const op = "files.receive"
-	err := blob.Receive(w, info.Content, parts)
 	var broken *blob.WriteError
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, blob.ErrTooLong):
 		return fault.New(fault.RequestTooLarge, op, fault.Detail("chunk: more than was announced"))
 	case errors.Is(err, blob.ErrTooShort):

@@ -66,7 +66,7 @@ func (s *Service) Upload(ctx context.Context, c Caller, handle string, info Info
 	case !errors.Is(err, ErrNoCompletion):
 		return Uploaded{}, failed(ctx, err, "files.Upload")
 	}
-	st, err := s.stage(ctx, e, info, parts)
+	st, err := s.stage(ctx, e, info, parts, (*sniffer).confirm)
 	if err != nil {
 		return Uploaded{}, err
 	}

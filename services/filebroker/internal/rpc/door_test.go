@@ -45,6 +45,40 @@ func doors() map[string]rpctest.Door {
 		return err
 	}
 
+	putFile := own
+	putFile.Procedure = filebrokerv1connect.FileBrokerServicePutFileProcedure
+	putFile.Fence, putFile.Streaming = pkgrpc.LeaseFence, true
+	putFile.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := putFileOf(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), e, head(7), "content", sent("content"))
+		return err
+	}
+	var object, of string
+	read := rpctest.Door{
+		Caller: own.Caller, Others: []spiffeid.ID{rpctest.SandboxID(), rpctest.ServiceID("toolbroker")},
+		NoFenceReason: "a caller reads files of runs that are over",
+		Open: func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+			t.Helper()
+			o := open(t, s, quotaOfTests)
+			object, of = dial(t, o).object(t, "content"), s.BindingID
+			return o.served()
+		},
+	}
+	statObject := read
+	statObject.Procedure = filebrokerv1connect.FileBrokerServiceStatObjectProcedure
+	statObject.Call = func(ctx context.Context, c *rpctest.Client, _ fence.Envelope) error {
+		_, err := filebrokerv1connect.NewFileBrokerServiceClient(c.RPC).StatObject(ctx, &filebrokerv1.StatObjectRequest{ObjectId: object})
+		return err
+	}
+	readObject := read
+	readObject.Procedure, readObject.Streaming = filebrokerv1connect.FileBrokerServiceReadObjectProcedure, true
+	readObject.Call = func(ctx context.Context, c *rpctest.Client, _ fence.Envelope) error {
+		content, err := readOf(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), &filebrokerv1.ReadObjectRequest{ObjectId: object, BindingId: of})
+		if err == nil && string(content) != "content" {
+			err = errors.New("other content came")
+		}
+		return err
+	}
+
 	putResult := own
 	putResult.Procedure = filebrokerv1connect.FileBrokerServicePutResultProcedure
 	putResult.Caller = rpctest.ServiceID("toolbroker")
@@ -90,7 +124,10 @@ func doors() map[string]rpctest.Door {
 		}
 		return err
 	}
-	return map[string]rpctest.Door{"put": putObject, "result": putResult, "issue": issueHandle, "upload": uploadFile, "download": downloadFile}
+	return map[string]rpctest.Door{
+		"put": putObject, "file": putFile, "result": putResult, "stat": statObject, "read": readObject,
+		"issue": issueHandle, "upload": uploadFile, "download": downloadFile,
+	}
 }
 
 func TestDoor(t *testing.T) {
@@ -101,7 +138,7 @@ func TestDoor(t *testing.T) {
 
 // TestLeaseReplacedBetweenAdmissionAndWrite is the fence test of this service.
 func TestLeaseReplacedBetweenAdmissionAndWrite(t *testing.T) {
-	for _, name := range []string{"put", "result", "issue", "upload"} {
+	for _, name := range []string{"put", "file", "result", "issue", "upload"} {
 		doors()[name].Race(t)
 	}
 }

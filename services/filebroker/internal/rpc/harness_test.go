@@ -348,6 +348,58 @@ func putAnswer(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClien
 	return stream.CloseAndReceive()
 }
 
+// head announces a file of at most most bytes.
+func head(most uint64) *filebrokerv1.FileHead {
+	return &filebrokerv1.FileHead{MimeType: "text/plain", DisplayName: "notes.txt", MaxBytes: most}
+}
+
+// sent is what a sender says of content.
+func sent(content string) *filebrokerv1.FileEnd {
+	i := info(content)
+	return &filebrokerv1.FileEnd{Size: i.GetSize(), Sha256: i.GetSha256()}
+}
+
+// putFileOf sends content as a file, in parts, and what it was.
+func putFileOf(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, e fence.Envelope, h *filebrokerv1.FileHead, content string, end *filebrokerv1.FileEnd) (*filebrokerv1.PutFileResponse, error) {
+	stream, err := c.PutFile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	parts := split(content)
+	for n, chunk := range parts {
+		m := &filebrokerv1.PutFileRequest{Envelope: e.Proto(), Chunk: chunk}
+		if n == 0 {
+			m.Head = h
+		}
+		if n == len(parts)-1 {
+			m.End = end
+		}
+		if stream.Send(m) != nil {
+			break // the answer says why
+		}
+	}
+	return stream.CloseAndReceive()
+}
+
+// readOf reads an object, or a range of it, to its end.
+func readOf(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, r *filebrokerv1.ReadObjectRequest) (content []byte, err error) {
+	stream, err := c.ReadObject(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.Close() }()
+	for {
+		m, err := stream.Receive()
+		if isEOF(err) {
+			return content, nil
+		}
+		if err != nil {
+			return content, err
+		}
+		content = append(content, m.GetChunk()...)
+	}
+}
+
 // upload sends content through an upload handle.
 func upload(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, e fence.Envelope, handle string, i *filebrokerv1.ObjectInfo, content string) (*filebrokerv1.UploadResponse, error) {
 	stream, err := c.Upload(ctx)

@@ -358,6 +358,467 @@ func (x *PutResultResponse) GetObjectId() string {
 	return ""
 }
 
+// PutFileRequest is one part of a file. Every part carries the envelope.
+type PutFileRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	// Only in the first part.
+	Head  *FileHead `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"`
+	Chunk []byte    `protobuf:"bytes,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// Only in the last part: without it the file did not arrive whole.
+	End           *FileEnd `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutFileRequest) Reset() {
+	*x = PutFileRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutFileRequest) ProtoMessage() {}
+
+func (x *PutFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutFileRequest.ProtoReflect.Descriptor instead.
+func (*PutFileRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PutFileRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *PutFileRequest) GetHead() *FileHead {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+func (x *PutFileRequest) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *PutFileRequest) GetEnd() *FileEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+// FileHead says what will come, as far as it is known.
+type FileHead struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	MimeType string                 `protobuf:"bytes,1,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
+	// For display only; never a path.
+	DisplayName string `protobuf:"bytes,2,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
+	// The most that will come, which is what is reserved for it.
+	MaxBytes      uint64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileHead) Reset() {
+	*x = FileHead{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileHead) ProtoMessage() {}
+
+func (x *FileHead) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
+func (*FileHead) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FileHead) GetMimeType() string {
+	if x != nil {
+		return x.MimeType
+	}
+	return ""
+}
+
+func (x *FileHead) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *FileHead) GetMaxBytes() uint64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+// FileEnd says what came.
+type FileEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          uint64                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Sha256        []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileEnd) Reset() {
+	*x = FileEnd{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileEnd) ProtoMessage() {}
+
+func (x *FileEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileEnd.ProtoReflect.Descriptor instead.
+func (*FileEnd) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *FileEnd) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *FileEnd) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+// PutFileResponse names the object and what became of its head.
+type PutFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ObjectId      string                 `protobuf:"bytes,1,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
+	Info          *ObjectInfo            `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutFileResponse) Reset() {
+	*x = PutFileResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutFileResponse) ProtoMessage() {}
+
+func (x *PutFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutFileResponse.ProtoReflect.Descriptor instead.
+func (*PutFileResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PutFileResponse) GetObjectId() string {
+	if x != nil {
+		return x.ObjectId
+	}
+	return ""
+}
+
+func (x *PutFileResponse) GetInfo() *ObjectInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+// StatObjectRequest names an object.
+type StatObjectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ObjectId      string                 `protobuf:"bytes,1,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatObjectRequest) Reset() {
+	*x = StatObjectRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatObjectRequest) ProtoMessage() {}
+
+func (x *StatObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatObjectRequest.ProtoReflect.Descriptor instead.
+func (*StatObjectRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *StatObjectRequest) GetObjectId() string {
+	if x != nil {
+		return x.ObjectId
+	}
+	return ""
+}
+
+// StatObjectResponse says what it is, and of which conversation.
+type StatObjectResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BindingId     string                 `protobuf:"bytes,1,opt,name=binding_id,json=bindingId,proto3" json:"binding_id,omitempty"`
+	Epoch         uint32                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Info          *ObjectInfo            `protobuf:"bytes,3,opt,name=info,proto3" json:"info,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatObjectResponse) Reset() {
+	*x = StatObjectResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatObjectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatObjectResponse) ProtoMessage() {}
+
+func (x *StatObjectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatObjectResponse.ProtoReflect.Descriptor instead.
+func (*StatObjectResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *StatObjectResponse) GetBindingId() string {
+	if x != nil {
+		return x.BindingId
+	}
+	return ""
+}
+
+func (x *StatObjectResponse) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StatObjectResponse) GetInfo() *ObjectInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+// ReadObjectRequest names an object of a conversation, and a range of it.
+type ReadObjectRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ObjectId  string                 `protobuf:"bytes,1,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
+	BindingId string                 `protobuf:"bytes,2,opt,name=binding_id,json=bindingId,proto3" json:"binding_id,omitempty"`
+	Offset    uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// 0 is all that follows.
+	Length        uint64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadObjectRequest) Reset() {
+	*x = ReadObjectRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadObjectRequest) ProtoMessage() {}
+
+func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
+func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ReadObjectRequest) GetObjectId() string {
+	if x != nil {
+		return x.ObjectId
+	}
+	return ""
+}
+
+func (x *ReadObjectRequest) GetBindingId() string {
+	if x != nil {
+		return x.BindingId
+	}
+	return ""
+}
+
+func (x *ReadObjectRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadObjectRequest) GetLength() uint64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+// ReadObjectResponse is one part of it.
+type ReadObjectResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Chunk         []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadObjectResponse) Reset() {
+	*x = ReadObjectResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadObjectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadObjectResponse) ProtoMessage() {}
+
+func (x *ReadObjectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadObjectResponse.ProtoReflect.Descriptor instead.
+func (*ReadObjectResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReadObjectResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
 // IssueHandleRequest asks for a handle for the run of the envelope.
 type IssueHandleRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -375,7 +836,7 @@ type IssueHandleRequest struct {
 
 func (x *IssueHandleRequest) Reset() {
 	*x = IssueHandleRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +848,7 @@ func (x *IssueHandleRequest) String() string {
 func (*IssueHandleRequest) ProtoMessage() {}
 
 func (x *IssueHandleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[5]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +861,7 @@ func (x *IssueHandleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueHandleRequest.ProtoReflect.Descriptor instead.
 func (*IssueHandleRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{5}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *IssueHandleRequest) GetEnvelope() *v1.Envelope {
@@ -448,7 +909,7 @@ type IssueHandleResponse struct {
 
 func (x *IssueHandleResponse) Reset() {
 	*x = IssueHandleResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +921,7 @@ func (x *IssueHandleResponse) String() string {
 func (*IssueHandleResponse) ProtoMessage() {}
 
 func (x *IssueHandleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[6]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +934,7 @@ func (x *IssueHandleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueHandleResponse.ProtoReflect.Descriptor instead.
 func (*IssueHandleResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{6}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IssueHandleResponse) GetHandle() string {
@@ -494,7 +955,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +967,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[7]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +980,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{7}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DownloadRequest) GetEnvelope() *v1.Envelope {
@@ -547,7 +1008,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +1020,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[8]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +1033,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{8}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DownloadResponse) GetInfo() *ObjectInfo {
@@ -604,7 +1065,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +1077,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +1090,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{9}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UploadRequest) GetEnvelope() *v1.Envelope {
@@ -673,7 +1134,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +1146,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +1159,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{10}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UploadResponse) GetObjectId() string {
@@ -745,7 +1206,41 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\x04info\x18\x02 \x01(\v2!.harness.filebroker.v1.ObjectInfoR\x04info\x12\x1f\n" +
 	"\x05chunk\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\x05chunk\"0\n" +
 	"\x11PutResultResponse\x12\x1b\n" +
-	"\tobject_id\x18\x01 \x01(\tR\bobjectId\"\xca\x02\n" +
+	"\tobject_id\x18\x01 \x01(\tR\bobjectId\"\xd8\x01\n" +
+	"\x0ePutFileRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x123\n" +
+	"\x04head\x18\x02 \x01(\v2\x1f.harness.filebroker.v1.FileHeadR\x04head\x12\x1f\n" +
+	"\x05chunk\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\x05chunk\x120\n" +
+	"\x03end\x18\x04 \x01(\v2\x1e.harness.filebroker.v1.FileEndR\x03end\"\xac\x01\n" +
+	"\bFileHead\x12J\n" +
+	"\tmime_type\x18\x01 \x01(\tB-\xbaH*r(2&^[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,128}$R\bmimeType\x12+\n" +
+	"\fdisplay_name\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xff\x01R\vdisplayName\x12'\n" +
+	"\tmax_bytes\x18\x03 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\bmaxBytes\"J\n" +
+	"\aFileEnd\x12\x1e\n" +
+	"\x04size\x18\x01 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\x04size\x12\x1f\n" +
+	"\x06sha256\x18\x02 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\"e\n" +
+	"\x0fPutFileResponse\x12\x1b\n" +
+	"\tobject_id\x18\x01 \x01(\tR\bobjectId\x125\n" +
+	"\x04info\x18\x02 \x01(\v2!.harness.filebroker.v1.ObjectInfoR\x04info\"Q\n" +
+	"\x11StatObjectRequest\x12<\n" +
+	"\tobject_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\bobjectId\"\x80\x01\n" +
+	"\x12StatObjectResponse\x12\x1d\n" +
+	"\n" +
+	"binding_id\x18\x01 \x01(\tR\tbindingId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x125\n" +
+	"\x04info\x18\x03 \x01(\v2!.harness.filebroker.v1.ObjectInfoR\x04info\"\xd9\x01\n" +
+	"\x11ReadObjectRequest\x12<\n" +
+	"\tobject_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\bobjectId\x12>\n" +
+	"\n" +
+	"binding_id\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\tbindingId\x12\"\n" +
+	"\x06offset\x18\x03 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\x06offset\x12\"\n" +
+	"\x06length\x18\x04 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\x06length\"*\n" +
+	"\x12ReadObjectResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xca\x02\n" +
 	"\x12IssueHandleRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12J\n" +
 	"\tdirection\x18\x02 \x01(\x0e2 .harness.filebroker.v1.DirectionB\n" +
@@ -775,11 +1270,16 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\tDirection\x12\x19\n" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DIRECTION_DOWNLOAD\x10\x01\x12\x14\n" +
-	"\x10DIRECTION_UPLOAD\x10\x022\xfa\x03\n" +
+	"\x10DIRECTION_UPLOAD\x10\x022\xa8\x06\n" +
 	"\x11FileBrokerService\x12`\n" +
 	"\tPutObject\x12'.harness.filebroker.v1.PutObjectRequest\x1a(.harness.filebroker.v1.PutObjectResponse(\x01\x12`\n" +
 	"\tPutResult\x12'.harness.filebroker.v1.PutResultRequest\x1a(.harness.filebroker.v1.PutResultResponse(\x01\x12d\n" +
-	"\vIssueHandle\x12).harness.filebroker.v1.IssueHandleRequest\x1a*.harness.filebroker.v1.IssueHandleResponse\x12b\n" +
+	"\vIssueHandle\x12).harness.filebroker.v1.IssueHandleRequest\x1a*.harness.filebroker.v1.IssueHandleResponse\x12Z\n" +
+	"\aPutFile\x12%.harness.filebroker.v1.PutFileRequest\x1a&.harness.filebroker.v1.PutFileResponse(\x01\x12f\n" +
+	"\n" +
+	"StatObject\x12(.harness.filebroker.v1.StatObjectRequest\x1a).harness.filebroker.v1.StatObjectResponse\"\x03\x90\x02\x01\x12h\n" +
+	"\n" +
+	"ReadObject\x12(.harness.filebroker.v1.ReadObjectRequest\x1a).harness.filebroker.v1.ReadObjectResponse\"\x03\x90\x02\x010\x01\x12b\n" +
 	"\bDownload\x12&.harness.filebroker.v1.DownloadRequest\x1a'.harness.filebroker.v1.DownloadResponse\"\x03\x90\x02\x010\x01\x12W\n" +
 	"\x06Upload\x12$.harness.filebroker.v1.UploadRequest\x1a%.harness.filebroker.v1.UploadResponse(\x01B:Z8cofferdam.dev/pkg/gen/harness/filebroker/v1;filebrokerv1b\x06proto3"
 
@@ -796,7 +1296,7 @@ func file_harness_filebroker_v1_filebroker_proto_rawDescGZIP() []byte {
 }
 
 var file_harness_filebroker_v1_filebroker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_harness_filebroker_v1_filebroker_proto_goTypes = []any{
 	(Direction)(0),                // 0: harness.filebroker.v1.Direction
 	(*PutObjectRequest)(nil),      // 1: harness.filebroker.v1.PutObjectRequest
@@ -804,42 +1304,61 @@ var file_harness_filebroker_v1_filebroker_proto_goTypes = []any{
 	(*PutObjectResponse)(nil),     // 3: harness.filebroker.v1.PutObjectResponse
 	(*PutResultRequest)(nil),      // 4: harness.filebroker.v1.PutResultRequest
 	(*PutResultResponse)(nil),     // 5: harness.filebroker.v1.PutResultResponse
-	(*IssueHandleRequest)(nil),    // 6: harness.filebroker.v1.IssueHandleRequest
-	(*IssueHandleResponse)(nil),   // 7: harness.filebroker.v1.IssueHandleResponse
-	(*DownloadRequest)(nil),       // 8: harness.filebroker.v1.DownloadRequest
-	(*DownloadResponse)(nil),      // 9: harness.filebroker.v1.DownloadResponse
-	(*UploadRequest)(nil),         // 10: harness.filebroker.v1.UploadRequest
-	(*UploadResponse)(nil),        // 11: harness.filebroker.v1.UploadResponse
-	(*v1.Envelope)(nil),           // 12: harness.fence.v1.Envelope
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*PutFileRequest)(nil),        // 6: harness.filebroker.v1.PutFileRequest
+	(*FileHead)(nil),              // 7: harness.filebroker.v1.FileHead
+	(*FileEnd)(nil),               // 8: harness.filebroker.v1.FileEnd
+	(*PutFileResponse)(nil),       // 9: harness.filebroker.v1.PutFileResponse
+	(*StatObjectRequest)(nil),     // 10: harness.filebroker.v1.StatObjectRequest
+	(*StatObjectResponse)(nil),    // 11: harness.filebroker.v1.StatObjectResponse
+	(*ReadObjectRequest)(nil),     // 12: harness.filebroker.v1.ReadObjectRequest
+	(*ReadObjectResponse)(nil),    // 13: harness.filebroker.v1.ReadObjectResponse
+	(*IssueHandleRequest)(nil),    // 14: harness.filebroker.v1.IssueHandleRequest
+	(*IssueHandleResponse)(nil),   // 15: harness.filebroker.v1.IssueHandleResponse
+	(*DownloadRequest)(nil),       // 16: harness.filebroker.v1.DownloadRequest
+	(*DownloadResponse)(nil),      // 17: harness.filebroker.v1.DownloadResponse
+	(*UploadRequest)(nil),         // 18: harness.filebroker.v1.UploadRequest
+	(*UploadResponse)(nil),        // 19: harness.filebroker.v1.UploadResponse
+	(*v1.Envelope)(nil),           // 20: harness.fence.v1.Envelope
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
 }
 var file_harness_filebroker_v1_filebroker_proto_depIdxs = []int32{
-	12, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
+	20, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 1: harness.filebroker.v1.PutObjectRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	12, // 2: harness.filebroker.v1.PutResultRequest.envelope:type_name -> harness.fence.v1.Envelope
+	20, // 2: harness.filebroker.v1.PutResultRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 3: harness.filebroker.v1.PutResultRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	12, // 4: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 5: harness.filebroker.v1.IssueHandleRequest.direction:type_name -> harness.filebroker.v1.Direction
-	13, // 6: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
-	12, // 7: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	2,  // 8: harness.filebroker.v1.DownloadResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
-	12, // 9: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	2,  // 10: harness.filebroker.v1.UploadRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	1,  // 11: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
-	4,  // 12: harness.filebroker.v1.FileBrokerService.PutResult:input_type -> harness.filebroker.v1.PutResultRequest
-	6,  // 13: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
-	8,  // 14: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
-	10, // 15: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
-	3,  // 16: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
-	5,  // 17: harness.filebroker.v1.FileBrokerService.PutResult:output_type -> harness.filebroker.v1.PutResultResponse
-	7,  // 18: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
-	9,  // 19: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
-	11, // 20: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	20, // 4: harness.filebroker.v1.PutFileRequest.envelope:type_name -> harness.fence.v1.Envelope
+	7,  // 5: harness.filebroker.v1.PutFileRequest.head:type_name -> harness.filebroker.v1.FileHead
+	8,  // 6: harness.filebroker.v1.PutFileRequest.end:type_name -> harness.filebroker.v1.FileEnd
+	2,  // 7: harness.filebroker.v1.PutFileResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
+	2,  // 8: harness.filebroker.v1.StatObjectResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
+	20, // 9: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 10: harness.filebroker.v1.IssueHandleRequest.direction:type_name -> harness.filebroker.v1.Direction
+	21, // 11: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 12: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 13: harness.filebroker.v1.DownloadResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
+	20, // 14: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 15: harness.filebroker.v1.UploadRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
+	1,  // 16: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
+	4,  // 17: harness.filebroker.v1.FileBrokerService.PutResult:input_type -> harness.filebroker.v1.PutResultRequest
+	14, // 18: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
+	6,  // 19: harness.filebroker.v1.FileBrokerService.PutFile:input_type -> harness.filebroker.v1.PutFileRequest
+	10, // 20: harness.filebroker.v1.FileBrokerService.StatObject:input_type -> harness.filebroker.v1.StatObjectRequest
+	12, // 21: harness.filebroker.v1.FileBrokerService.ReadObject:input_type -> harness.filebroker.v1.ReadObjectRequest
+	16, // 22: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
+	18, // 23: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
+	3,  // 24: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
+	5,  // 25: harness.filebroker.v1.FileBrokerService.PutResult:output_type -> harness.filebroker.v1.PutResultResponse
+	15, // 26: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
+	9,  // 27: harness.filebroker.v1.FileBrokerService.PutFile:output_type -> harness.filebroker.v1.PutFileResponse
+	11, // 28: harness.filebroker.v1.FileBrokerService.StatObject:output_type -> harness.filebroker.v1.StatObjectResponse
+	13, // 29: harness.filebroker.v1.FileBrokerService.ReadObject:output_type -> harness.filebroker.v1.ReadObjectResponse
+	17, // 30: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
+	19, // 31: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
+	24, // [24:32] is the sub-list for method output_type
+	16, // [16:24] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_harness_filebroker_v1_filebroker_proto_init() }
@@ -853,7 +1372,7 @@ func file_harness_filebroker_v1_filebroker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_filebroker_v1_filebroker_proto_rawDesc), len(file_harness_filebroker_v1_filebroker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,7 @@ type Stack struct {
 	Guard    *fence.Guard
 	Provider *Provider
 	Workers  *Workers
+	Files    *Files
 }
 
 // Options of a Stack. Zero values are defaults.
@@ -97,12 +98,12 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 		t.Fatal(err)
 	}
 	td := spiffeid.RequireTrustDomainFromString("cofferdam.local")
-	s := &Stack{Agents: registry, Provider: NewProvider(td), Workers: NewWorkers(script)}
+	s := &Stack{Agents: registry, Provider: NewProvider(td), Workers: NewWorkers(script), Files: &Files{}}
 	s.Provider.onGone = s.Workers.Gone
 	s.Writer = binding.NewWriter(o.Backend, time.Now)
 	s.Guard = fence.NewGuard(s.Writer, time.Now)
 	cfg := runs.Config{
-		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: s.Provider, Files: Files{}, Environment: "test", Owner: o.Owner,
+		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: s.Provider, Files: s.Files, Environment: "test", Owner: o.Owner,
 		Bounds: event.DefaultBounds(), Logger: logger, Meter: noop.NewMeterProvider().Meter("test"),
 		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, CancelGrace: 200 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
 		Leases: lease.New(lease.Config{

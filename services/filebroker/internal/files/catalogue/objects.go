@@ -30,6 +30,20 @@ func (s *SQLite) StageObject(ctx context.Context, o files.Object, until time.Tim
 	return named("stage object", err)
 }
 
+// SealObject implements [files.Objects].
+func (s *SQLite) SealObject(ctx context.Context, id string, i files.Info) error {
+	return named("seal object", s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `UPDATE file_objects SET size = ?, sha256 = ?, mime = ? WHERE id = ? AND visible = 0`, i.Size, i.SHA256[:], i.MIME, id)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(files.ErrNoObject, err)
+		}
+		return nil
+	}))
+}
+
 // Complete implements [files.Objects].
 func (s *SQLite) Complete(ctx context.Context, c files.Completion) (stands files.Completion, err error) {
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {

@@ -33,6 +33,14 @@ const (
 	// FileBrokerServiceIssueHandleProcedure is the procedure name of the FileBrokerService's
 	// IssueHandle RPC.
 	FileBrokerServiceIssueHandleProcedure = "/harness.filebroker.v1.FileBrokerService/IssueHandle"
+	// FileBrokerServicePutFileProcedure is the procedure name of the FileBrokerService's PutFile RPC.
+	FileBrokerServicePutFileProcedure = "/harness.filebroker.v1.FileBrokerService/PutFile"
+	// FileBrokerServiceStatObjectProcedure is the procedure name of the FileBrokerService's StatObject
+	// RPC.
+	FileBrokerServiceStatObjectProcedure = "/harness.filebroker.v1.FileBrokerService/StatObject"
+	// FileBrokerServiceReadObjectProcedure is the procedure name of the FileBrokerService's ReadObject
+	// RPC.
+	FileBrokerServiceReadObjectProcedure = "/harness.filebroker.v1.FileBrokerService/ReadObject"
 	// FileBrokerServiceDownloadProcedure is the procedure name of the FileBrokerService's Download RPC.
 	FileBrokerServiceDownloadProcedure = "/harness.filebroker.v1.FileBrokerService/Download"
 	// FileBrokerServiceUploadProcedure is the procedure name of the FileBrokerService's Upload RPC.
@@ -61,6 +69,29 @@ var (
 			Procedure:  FileBrokerServiceIssueHandleProcedure,
 		}
 	})
+	fileBrokerServicePutFileSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeClient,
+			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("PutFile"),
+			Procedure:  FileBrokerServicePutFileProcedure,
+		}
+	})
+	fileBrokerServiceStatObjectSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType:       connect.StreamTypeUnary,
+			Schema:           v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("StatObject"),
+			Procedure:        FileBrokerServiceStatObjectProcedure,
+			IdempotencyLevel: connect.IdempotencyNoSideEffects,
+		}
+	})
+	fileBrokerServiceReadObjectSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType:       connect.StreamTypeServer,
+			Schema:           v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("ReadObject"),
+			Procedure:        FileBrokerServiceReadObjectProcedure,
+			IdempotencyLevel: connect.IdempotencyNoSideEffects,
+		}
+	})
 	fileBrokerServiceDownloadSpec = sync.OnceValue(func() connect.Spec {
 		return connect.Spec{
 			StreamType:       connect.StreamTypeServer,
@@ -87,6 +118,14 @@ type FileBrokerServiceClient interface {
 	PutResult(context.Context) (FileBrokerServicePutResultClientStream, error)
 	// IssueHandle makes a handle for one object or one upload; control plane only.
 	IssueHandle(context.Context, *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error)
+	// PutFile stores a file that a caller sends for a conversation, with a run or
+	// without; control plane only. What it is known by comes after its content.
+	PutFile(context.Context) (FileBrokerServicePutFileClientStream, error)
+	// StatObject says what an object is and whose; control plane only.
+	StatObject(context.Context, *v1.StatObjectRequest) (*v1.StatObjectResponse, error)
+	// ReadObject streams an object of a conversation, or a range of it, for a
+	// caller to whom the conversation belongs; control plane only.
+	ReadObject(context.Context, *v1.ReadObjectRequest) (FileBrokerServiceReadObjectClientStream, error)
 	// Download streams the object of a download handle.
 	Download(context.Context, *v1.DownloadRequest) (FileBrokerServiceDownloadClientStream, error)
 	// Upload stores one whole object through an upload handle. It becomes
@@ -160,6 +199,57 @@ func (s FileBrokerServicePutResultClientStream) CloseAndReceive() (*v1.PutResult
 	return &res, nil
 }
 
+// FileBrokerServicePutFileClientStream is the client stream for the FileBrokerService's PutFile
+// RPC.
+type FileBrokerServicePutFileClientStream struct {
+	stream connect.ClientStream
+}
+
+// SendHeaders opens the stream and flushes the request headers without a message. The first Send or
+// Receive does this implicitly.
+func (s FileBrokerServicePutFileClientStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a request message to the server.
+func (s FileBrokerServicePutFileClientStream) Send(req *v1.PutFileRequest) error {
+	return s.stream.Send(req)
+}
+
+// CloseAndReceive closes the request side of the stream and returns the single response message. It
+// reads the stream to completion to release its resources.
+func (s FileBrokerServicePutFileClientStream) CloseAndReceive() (*v1.PutFileResponse, error) {
+	if err := s.stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	var res v1.PutFileResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// FileBrokerServiceReadObjectClientStream is the client stream for the FileBrokerService's
+// ReadObject RPC.
+type FileBrokerServiceReadObjectClientStream struct {
+	stream connect.ClientStream
+}
+
+// Receive returns the next response message from the server.
+func (s FileBrokerServiceReadObjectClientStream) Receive() (*v1.ReadObjectResponse, error) {
+	var res v1.ReadObjectResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// Close releases the stream's resources. It is idempotent and is typically deferred to clean up a
+// stream abandoned before io.EOF.
+func (s FileBrokerServiceReadObjectClientStream) Close() error {
+	return s.stream.Close()
+}
+
 // FileBrokerServiceDownloadClientStream is the client stream for the FileBrokerService's Download
 // RPC.
 type FileBrokerServiceDownloadClientStream struct {
@@ -220,6 +310,14 @@ type FileBrokerServiceHandler interface {
 	PutResult(context.Context, FileBrokerServicePutResultServerStream) (*v1.PutResultResponse, error)
 	// IssueHandle makes a handle for one object or one upload; control plane only.
 	IssueHandle(context.Context, *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error)
+	// PutFile stores a file that a caller sends for a conversation, with a run or
+	// without; control plane only. What it is known by comes after its content.
+	PutFile(context.Context, FileBrokerServicePutFileServerStream) (*v1.PutFileResponse, error)
+	// StatObject says what an object is and whose; control plane only.
+	StatObject(context.Context, *v1.StatObjectRequest) (*v1.StatObjectResponse, error)
+	// ReadObject streams an object of a conversation, or a range of it, for a
+	// caller to whom the conversation belongs; control plane only.
+	ReadObject(context.Context, *v1.ReadObjectRequest, FileBrokerServiceReadObjectServerStream) error
 	// Download streams the object of a download handle.
 	Download(context.Context, *v1.DownloadRequest, FileBrokerServiceDownloadServerStream) error
 	// Upload stores one whole object through an upload handle. It becomes
@@ -235,6 +333,9 @@ func RegisterFileBrokerServiceHandler(server *connect.Server, svc FileBrokerServ
 		connect.Method{Spec: fileBrokerServicePutObjectSpec(), Handler: adapter.putObject},
 		connect.Method{Spec: fileBrokerServicePutResultSpec(), Handler: adapter.putResult},
 		connect.Method{Spec: fileBrokerServiceIssueHandleSpec(), Handler: adapter.issueHandle},
+		connect.Method{Spec: fileBrokerServicePutFileSpec(), Handler: adapter.putFile},
+		connect.Method{Spec: fileBrokerServiceStatObjectSpec(), Handler: adapter.statObject},
+		connect.Method{Spec: fileBrokerServiceReadObjectSpec(), Handler: adapter.readObject},
 		connect.Method{Spec: fileBrokerServiceDownloadSpec(), Handler: adapter.download},
 		connect.Method{Spec: fileBrokerServiceUploadSpec(), Handler: adapter.upload},
 	)
@@ -268,6 +369,37 @@ func (s FileBrokerServicePutResultServerStream) Receive() (*v1.PutResultRequest,
 		return nil, err
 	}
 	return &req, nil
+}
+
+// FileBrokerServicePutFileServerStream is the server stream for the FileBrokerService's PutFile
+// RPC.
+type FileBrokerServicePutFileServerStream struct {
+	stream connect.ServerStream
+}
+
+// Receive returns the next request message from the client.
+func (s FileBrokerServicePutFileServerStream) Receive() (*v1.PutFileRequest, error) {
+	var req v1.PutFileRequest
+	if err := s.stream.Receive(&req); err != nil {
+		return nil, err
+	}
+	return &req, nil
+}
+
+// FileBrokerServiceReadObjectServerStream is the server stream for the FileBrokerService's
+// ReadObject RPC.
+type FileBrokerServiceReadObjectServerStream struct {
+	stream connect.ServerStream
+}
+
+// SendHeaders flushes the response headers without a message. The first Send does this implicitly.
+func (s FileBrokerServiceReadObjectServerStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a response message to the client.
+func (s FileBrokerServiceReadObjectServerStream) Send(res *v1.ReadObjectResponse) error {
+	return s.stream.Send(res)
 }
 
 // FileBrokerServiceDownloadServerStream is the server stream for the FileBrokerService's Download
@@ -315,6 +447,18 @@ func (UnimplementedFileBrokerServiceHandler) IssueHandle(context.Context, *v1.Is
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.IssueHandle is not implemented")
 }
 
+func (UnimplementedFileBrokerServiceHandler) PutFile(context.Context, FileBrokerServicePutFileServerStream) (*v1.PutFileResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.PutFile is not implemented")
+}
+
+func (UnimplementedFileBrokerServiceHandler) StatObject(context.Context, *v1.StatObjectRequest) (*v1.StatObjectResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.StatObject is not implemented")
+}
+
+func (UnimplementedFileBrokerServiceHandler) ReadObject(context.Context, *v1.ReadObjectRequest, FileBrokerServiceReadObjectServerStream) error {
+	return connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.ReadObject is not implemented")
+}
+
 func (UnimplementedFileBrokerServiceHandler) Download(context.Context, *v1.DownloadRequest, FileBrokerServiceDownloadServerStream) error {
 	return connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.Download is not implemented")
 }
@@ -349,6 +493,30 @@ func (c *fileBrokerServiceClient) IssueHandle(ctx context.Context, req *v1.Issue
 		return nil, err
 	}
 	return &res, nil
+}
+
+func (c *fileBrokerServiceClient) PutFile(ctx context.Context) (FileBrokerServicePutFileClientStream, error) {
+	stream, err := c.client.CallClientStream(ctx, fileBrokerServicePutFileSpec())
+	if err != nil {
+		return FileBrokerServicePutFileClientStream{}, err
+	}
+	return FileBrokerServicePutFileClientStream{stream: stream}, nil
+}
+
+func (c *fileBrokerServiceClient) StatObject(ctx context.Context, req *v1.StatObjectRequest) (*v1.StatObjectResponse, error) {
+	var res v1.StatObjectResponse
+	if err := c.client.CallUnary(ctx, fileBrokerServiceStatObjectSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *fileBrokerServiceClient) ReadObject(ctx context.Context, req *v1.ReadObjectRequest) (FileBrokerServiceReadObjectClientStream, error) {
+	stream, err := c.client.CallServerStream(ctx, fileBrokerServiceReadObjectSpec(), req)
+	if err != nil {
+		return FileBrokerServiceReadObjectClientStream{}, err
+	}
+	return FileBrokerServiceReadObjectClientStream{stream: stream}, nil
 }
 
 func (c *fileBrokerServiceClient) Download(ctx context.Context, req *v1.DownloadRequest) (FileBrokerServiceDownloadClientStream, error) {
@@ -395,6 +563,34 @@ func (h fileBrokerServiceHandler) issueHandle(ctx context.Context, _ connect.Spe
 		return err
 	}
 	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) putFile(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	res, err := h.svc.PutFile(ctx, FileBrokerServicePutFileServerStream{stream: stream})
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) statObject(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.StatObjectRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.StatObject(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) readObject(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.ReadObjectRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	return h.svc.ReadObject(ctx, &req, FileBrokerServiceReadObjectServerStream{stream: stream})
 }
 
 func (h fileBrokerServiceHandler) download(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {

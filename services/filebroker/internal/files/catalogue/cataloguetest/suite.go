@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) files.Catalogue) {
 		"complete of what is not staged":    completeMissing,
 		"drop leaves a visible object":      dropVisible,
 		"dropped object cannot complete":    dropStaged,
+		"sealed object is what was sealed":  sealed,
 		"quota counts what is staged":       quotaStaged,
 		"quota forgets what was left":       quotaForgets,
 		"quota counts objects":              quotaObjects,
@@ -100,6 +101,25 @@ func completed(t test) {
 	if stands != completion("slot", "obj") || read != stands {
 		t.Errorf("got %+v and %+v", stands, read)
 	}
+	if got, err := t.Object(t.Context(), "obj"); err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func sealed(t test) {
+	t.stage(object("obj", 90))
+	want := object("obj", 10)
+	want.Info.SHA256, want.Info.MIME = sha256.Sum256([]byte("other")), "image/png"
+	t.must(t.SealObject(t.Context(), "obj", want.Info))
+	t.stage(object("another", 90)) // what it turned out not to need is free
+	t.wantErr(t.StageObject(t.Context(), object("third", 1), later, quota), files.ErrQuota)
+	_, err := t.Complete(t.Context(), completion("slot", "obj"))
+	t.must(err)
+	if got, err := t.Object(t.Context(), "obj"); err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	t.wantErr(t.SealObject(t.Context(), "obj", object("obj", 1).Info), files.ErrNoObject)
+	t.wantErr(t.SealObject(t.Context(), "none", object("obj", 1).Info), files.ErrNoObject)
 	if got, err := t.Object(t.Context(), "obj"); err != nil || got != want {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -68,6 +68,17 @@ func (s *Store) StageObject(ctx context.Context, o files.Object, until time.Time
 	return named("stage object", err, nil)
 }
 
+// SealObject implements [files.Objects]. Who completes an object has sealed it
+// before, so that visible tells well enough.
+func (s *Store) SealObject(ctx context.Context, id string, i files.Info) error {
+	res, err := s.objects.UpdateOne(ctx, bson.D{is("_id", id), is("visible", false)},
+		set(is("size", i.Size), is("sha256", i.SHA256[:]), is("mime", i.MIME)))
+	if err == nil && res.MatchedCount == 0 {
+		err = files.ErrNoObject
+	}
+	return named("seal object", err, nil)
+}
+
 // Complete implements [files.Objects].
 func (s *Store) Complete(ctx context.Context, c files.Completion) (stands files.Completion, err error) {
 	// Without this look the completion of an object that never was would take the
