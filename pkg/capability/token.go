@@ -15,6 +15,9 @@ const (
 	// TokenType is the typ of a capability. It keeps every other JWT of the
 	// issuer's key from being taken for one.
 	TokenType = "cap+jwt"
+	// AssertionType is the typ of an assertion about the subject of a run, which the
+	// same keys sign for a token endpoint (RFC 8693) and which is no capability.
+	AssertionType = "subject-assertion+jwt"
 	// Algorithm is the only alg: EdDSA with Ed25519.
 	Algorithm = jose.EdDSA
 )

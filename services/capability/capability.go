@@ -5,7 +5,7 @@
 // It has the signing keys and no other authority. Only the control plane may
 // ask, for a run that is committed and that the asking replica drives, or for
 // the lease's lifecycle; ToolBroker may exchange what a worker sent it for a
-// narrower one. What a capability says and how it is verified stands in
+// narrower one, or for an assertion about the run's subject to a token endpoint. What a capability says and how it is verified stands in
 // cofferdam.dev/pkg/capability, which cannot sign.
 package capability
 
@@ -87,13 +87,14 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 	}
 	minter, err := mint.New(mint.Config{
 		Issuer: s.access.issuer, TrustDomain: s.access.trustDomain, Records: s.store, Signer: s.keys, Keys: s.keys,
-		MaxTTL: cfg.MaxTTL, Now: deps.Now, Logger: deps.Logger,
+		MaxTTL: cfg.MaxTTL, TokenEndpoints: cfg.tokenEndpoints(), Now: deps.Now, Logger: deps.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.handler, err = rpc.NewHandler(rpc.Config{
-		Minter: minter, JWKS: s.keys.JWKS, MintCallers: s.access.mint, ExchangeCallers: s.access.exchange, JWKSCallers: s.access.jwks,
+		Minter: minter, JWKS: s.keys.JWKS, MintCallers: s.access.mint, ExchangeCallers: s.access.exchange,
+		AssertCallers: s.access.assert, JWKSCallers: s.access.jwks,
 		Guard: fence.NewGuard(s.store, deps.Now), Logger: deps.Logger, Telemetry: deps.Telemetry,
 	})
 	if err != nil {
@@ -135,10 +136,10 @@ func (s *Service) openKeys(ctx context.Context, cfg Config, deps Deps) error {
 // each request, from a listener with identity.ServerTLS.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Callers are all who may connect: who may mint or exchange, and who may read the
-// keys.
+// Callers are all who may connect: who may mint, exchange or have a subject
+// asserted, and who may read the keys.
 func (s *Service) Callers() identity.AllowList {
-	return slices.Concat(s.access.mint, s.access.exchange, s.access.jwks)
+	return slices.Concat(s.access.mint, s.access.exchange, s.access.assert, s.access.jwks)
 }
 
 // Close closes what New opened, the last first. It can be repeated.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 	minMaxTTL     = time.Minute
 	maxMaxTTL     = 24 * time.Hour
 	maxIssuer     = 512
+	// maxTokenEndpoint is the bound of the audience of an AssertRequest, in bytes.
+	maxTokenEndpoint = 512
 
 	defaultKeyRotation = 30 * 24 * time.Hour
 )
@@ -49,6 +52,10 @@ type Config struct {
 	// verifies capabilities and every sandbox of the trust domain. The control
 	// plane may always.
 	JWKSCallers string
+	// TokenEndpoints is a comma-separated list of the https URLs of token endpoints
+	// (RFC 8693) for which ToolBroker may have the subject of a run asserted. Empty
+	// is none.
+	TokenEndpoints string
 	// MaxTTL bounds the life of a capability, 1 min to 24 h. It never outlives its
 	// run in any case.
 	MaxTTL time.Duration
@@ -66,6 +73,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Issuer, "issuer", "", "iss of every capability (default svc/capability of the trust domain)")
 	fs.StringVar(&c.ControlPlane, "controlplane", "", "SPIFFE `ID` that may mint (default svc/controlplane of the trust domain)")
 	fs.StringVar(&c.JWKSCallers, "jwks-callers", "", "SPIFFE `IDs` that may read the public keys, with commas between them (default the services that verify capabilities, and every sandbox)")
+	fs.StringVar(&c.TokenEndpoints, "token-endpoints", "", "`URLs` of the token endpoints, with commas between them, for which ToolBroker may have the subject of a run asserted: those of credentials of the source token_exchange (default none)")
 	fs.DurationVar(&c.KeyRotation, "key-rotation", defaultKeyRotation, "how long a key signs before the next one does, 1h or more")
 	fs.DurationVar(&c.MaxTTL, "max-ttl", defaultMaxTTL, "longest life of a capability, 1m to 24h")
 }
@@ -85,6 +93,12 @@ func (c *Config) Validate() error {
 	if err := c.schedule().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--key-rotation: %w", err))
 	}
+	for _, endpoint := range c.tokenEndpoints() {
+		if u, err := url.Parse(endpoint); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || len(endpoint) > maxTokenEndpoint {
+			errs = append(errs, fmt.Errorf("--token-endpoints: https URLs of at most %d bytes with commas between them, as they stand in the tool catalogue", maxTokenEndpoint))
+			break
+		}
+	}
 	if c.TrustDomain != "" {
 		if _, err := c.access(); err != nil {
 			errs = append(errs, err)
@@ -95,9 +109,9 @@ func (c *Config) Validate() error {
 
 // access is who may do what.
 type access struct {
-	issuer               string
-	trustDomain          spiffeid.TrustDomain
-	mint, exchange, jwks identity.AllowList
+	issuer                       string
+	trustDomain                  spiffeid.TrustDomain
+	mint, exchange, assert, jwks identity.AllowList
 }
 
 // verifiers are the services that verify capabilities.
@@ -110,7 +124,7 @@ func (c *Config) access() (access, error) {
 	if err != nil {
 		return access{}, fmt.Errorf("--trust-domain: %w", err)
 	}
-	a := access{issuer: c.Issuer, trustDomain: td, exchange: mint.Exchangers(td)}
+	a := access{issuer: c.Issuer, trustDomain: td, exchange: mint.Exchangers(td), assert: mint.Asserters(td)}
 	if a.issuer == "" {
 		a.issuer = identity.Service(td, "capability").String()
 	}
@@ -141,6 +155,13 @@ func (c *Config) access() (access, error) {
 // this one's MaxTTL is.
 func (c *Config) schedule() signingkey.Schedule {
 	return signingkey.Schedule{Every: c.KeyRotation, MaxTTL: maxMaxTTL}
+}
+
+func (c *Config) tokenEndpoints() []string {
+	if c.TokenEndpoints == "" {
+		return nil
+	}
+	return strings.Split(c.TokenEndpoints, ",")
 }
 
 func (c *Config) at(location string) storeaddr.Address {

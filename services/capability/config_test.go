@@ -97,6 +97,9 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		"a reader of keys that is no ID":     {[]string{"--jwks-callers", "toolbroker"}, "--jwks-callers"},
 		"every service as a reader":          {[]string{"--jwks-callers", "spiffe://cofferdam.test/svc/*"}, "--jwks-callers"},
 		"an empty entry among readers":       {[]string{"--jwks-callers", "spiffe://cofferdam.test/svc/a,"}, "--jwks-callers"},
+		"a token endpoint without TLS":       {[]string{"--token-endpoints", "https://sts.example/token,http://sts.example/token"}, "--token-endpoints"},
+		"a token endpoint that is no URL":    {[]string{"--token-endpoints", "sts.example"}, "--token-endpoints"},
+		"an empty entry among endpoints":     {[]string{"--token-endpoints", "https://sts.example/token,"}, "--token-endpoints"},
 		"an environment variable misspelled": {nil, "COFFERDAM_MAX_TLL"},
 	} {
 		t.Run(name, func(t *testing.T) {

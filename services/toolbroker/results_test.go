@@ -75,12 +75,19 @@ func (k *keeper) PutResult(_ context.Context, in filebrokerv1connect.FileBrokerS
 // serve gives the addresses of both.
 func (k *keeper) serve(t *testing.T) (capabilities, files string) {
 	t.Helper()
+	return k.serveWith(t, k)
+}
+
+// serveWith has another one answer for the capability service.
+func (k *keeper) serveWith(t *testing.T, service capabilityv1connect.CapabilityServiceHandler) (capabilities, files string) {
+	t.Helper()
 	broker := identity.AllowList{identity.Exactly(rpctest.ServiceID("toolbroker"))}
 	c := pkgrpc.NewServer(k.stand.RPC(), map[string]pkgrpc.Policy{
 		capabilityv1connect.CapabilityServiceMintProcedure:     {},
 		capabilityv1connect.CapabilityServiceExchangeProcedure: {Callers: broker, Fence: pkgrpc.RunFence},
+		capabilityv1connect.CapabilityServiceAssertProcedure:   {Callers: broker, Fence: pkgrpc.RunFence},
 	})
-	capabilityv1connect.RegisterCapabilityServiceHandler(c.Connect(), k)
+	capabilityv1connect.RegisterCapabilityServiceHandler(c.Connect(), service)
 	f := pkgrpc.NewServer(k.stand.RPC(), map[string]pkgrpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure:   {},
 		filebrokerv1connect.FileBrokerServicePutFileProcedure:     {},

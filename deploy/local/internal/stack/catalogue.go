@@ -24,6 +24,8 @@ const (
 type catalogue struct {
 	// agents and tools are the ids of all of them.
 	agents, tools []string
+	// tokenEndpoints are those for which subjects have to be asserted.
+	tokenEndpoints []string
 }
 
 // writeCatalogue writes the configuration files of the services. What is in the
@@ -76,14 +78,21 @@ func (c *catalogue) servers(d datadir.Dir, cfg Config) ([]json.RawMessage, error
 	servers := append([]json.RawMessage{sample}, doc.Servers...)
 	for i, raw := range servers {
 		var s struct {
-			Namespace string   `json:"namespace"`
-			Tools     []string `json:"tools"`
+			Namespace  string   `json:"namespace"`
+			Tools      []string `json:"tools"`
+			Credential struct {
+				Source   string `json:"source"`
+				TokenURL string `json:"token_url"`
+			} `json:"credential"`
 		}
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return nil, fmt.Errorf("--mcp-config: servers[%d]: %w", i-1, err)
 		}
 		for _, t := range s.Tools {
 			c.tools = append(c.tools, s.Namespace+"."+t)
+		}
+		if s.Credential.Source == "token_exchange" && !slices.Contains(c.tokenEndpoints, s.Credential.TokenURL) {
+			c.tokenEndpoints = append(c.tokenEndpoints, s.Credential.TokenURL)
 		}
 	}
 	return servers, nil

@@ -3,6 +3,7 @@ package stack
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"cofferdam.dev/deploy/local/internal/issuer"
@@ -158,7 +159,8 @@ func (s *Stack) authorizer(fga openfga.IDs) []string {
 func (s *Stack) serviceParts(fga openfga.IDs) []part {
 	all := map[string]part{
 		capability: s.servicePart(capability, append(s.records(), "--drain-timeout", drain,
-			"--key-file", s.dir.CapabilityKeys(), "--create-key", "--issuer", s.ids.capabilityID())...),
+			"--key-file", s.dir.CapabilityKeys(), "--create-key", "--issuer", s.ids.capabilityID(),
+			"--token-endpoints", strings.Join(s.catalogue.tokenEndpoints, ","))...),
 		stateFacade: s.servicePart(stateFacade, append(append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...),
 			"--blob-url", "file://"+s.dir.Snapshots())...),
 		modelProxy: s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),

@@ -50,11 +50,11 @@ type Records interface {
 
 // Signer makes a compact JWS of a payload.
 type Signer interface {
-	// Sign gives the kid of the key that signed as well.
-	Sign(payload []byte) (compact, kid string, err error)
+	// Sign makes one of a typ, and gives the kid of the key that signed as well.
+	Sign(typ string, payload []byte) (compact, kid string, err error)
 }
 
-// Config is what a Minter needs. All of it is required.
+// Config is what a Minter needs. All of it is required but TokenEndpoints.
 type Config struct {
 	// Issuer is the iss of every capability.
 	Issuer string
@@ -67,8 +67,11 @@ type Config struct {
 	// MaxTTL bounds how long a capability lives, also where its run may go on
 	// for longer.
 	MaxTTL time.Duration
-	Now    func() time.Time
-	Logger *slog.Logger
+	// TokenEndpoints are the audiences that an assertion may be had for; empty is
+	// none.
+	TokenEndpoints []string
+	Now            func() time.Time
+	Logger         *slog.Logger
 }
 
 // Minter mints capabilities. It is safe for concurrent use and keeps no state.
@@ -183,7 +186,7 @@ func (m *Minter) sign(c capability.Claims, i int) (Token, error) {
 	if err != nil {
 		return Token{}, fault.Wrap(err, fault.Internal, op)
 	}
-	compact, kid, err := m.cfg.Signer.Sign(payload)
+	compact, kid, err := m.cfg.Signer.Sign(capability.TokenType, payload)
 	if err != nil {
 		return Token{}, fault.Wrap(err, fault.DependencyUnavailable, op)
 	}

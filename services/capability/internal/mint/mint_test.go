@@ -45,9 +45,9 @@ type countingSigner struct {
 	signed atomic.Int32
 }
 
-func (s *countingSigner) Sign(payload []byte) (compact, kid string, err error) {
+func (s *countingSigner) Sign(typ string, payload []byte) (compact, kid string, err error) {
 	s.signed.Add(1)
-	return s.Ring.Sign(0, payload)
+	return s.Ring.Sign(0, typ, payload)
 }
 
 // hooked is a real store that does something right after a read.
@@ -104,16 +104,9 @@ func newWorld(t *testing.T, change func(*binding.Record)) *world {
 	if w.keys, err = capability.ParseKeySet(ring.JWKS()); err != nil {
 		t.Fatal(err)
 	}
-	clock := func() time.Time { return w.now }
-	w.writer = binding.NewWriter(backend, clock)
-	w.guard = fence.NewGuard(w.writer, clock)
-	w.minter, err = mint.New(mint.Config{
-		Issuer: issuer, TrustDomain: td, Records: w.store, Signer: w.signer, Keys: ring, MaxTTL: time.Hour, Now: clock,
-		Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.writer = binding.NewWriter(backend, w.clock)
+	w.guard = fence.NewGuard(w.writer, w.clock)
+	w.list(t, endpoint)
 	r := binding.Record{
 		ID: bindingID, Epoch: 1, Generation: 2,
 		Identity: binding.Identity{Environment: "test", Subject: "user-canary", AgentID: "demo", ConversationID: "c1"},
@@ -127,6 +120,21 @@ func newWorld(t *testing.T, change func(*binding.Record)) *world {
 		t.Fatalf("insert: %v %v", inserted, err)
 	}
 	return w
+}
+
+func (w *world) clock() time.Time { return w.now }
+
+// list makes the minter, with a list of token endpoints.
+func (w *world) list(t *testing.T, endpoints ...string) {
+	t.Helper()
+	m, err := mint.New(mint.Config{
+		Issuer: issuer, TrustDomain: td, Records: w.store, Signer: w.signer, Keys: w.keys, MaxTTL: time.Hour, Now: w.clock, TokenEndpoints: endpoints,
+		Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.minter = m
 }
 
 func envelope(w *world) fence.Envelope {

@@ -27,11 +27,13 @@ type Config struct {
 	// JWKS gives the JWK set of the public keys.
 	JWKS func() ([]byte, error)
 	// MintCallers may mint: the control plane. ExchangeCallers may exchange a
-	// worker's capability. JWKSCallers may read the keys.
-	MintCallers, ExchangeCallers, JWKSCallers identity.AllowList
-	Guard                                     *fence.Guard
-	Logger                                    *slog.Logger
-	Telemetry                                 *telemetry.Telemetry
+	// worker's capability, and AssertCallers have the subject of a run asserted.
+	// JWKSCallers may read the keys.
+	MintCallers, ExchangeCallers, AssertCallers, JWKSCallers identity.AllowList
+
+	Guard     *fence.Guard
+	Logger    *slog.Logger
+	Telemetry *telemetry.Telemetry
 }
 
 // NewHandler serves everything.
@@ -46,6 +48,11 @@ func NewHandler(cfg Config) (http.Handler, error) {
 			},
 			capabilityv1connect.CapabilityServiceExchangeProcedure: {
 				Callers:  cfg.ExchangeCallers,
+				Fence:    rpc.RunFence,
+				MaxBytes: maxExchangeBytes,
+			},
+			capabilityv1connect.CapabilityServiceAssertProcedure: {
+				Callers:  cfg.AssertCallers,
 				Fence:    rpc.RunFence,
 				MaxBytes: maxExchangeBytes,
 			},

@@ -38,6 +38,8 @@ const (
 	runID     = "run_1"
 	owner     = "replica-1/boot-1"
 	instance  = "instance-1"
+
+	tokenEndpoint = "https://sts.example/token" //nolint:gosec // an address
 )
 
 // buffer is a log that several goroutines write.
@@ -83,6 +85,7 @@ func newWorld(t *testing.T) *world {
 	w.cfg = capabilitysvc.Config{
 		Base:  service.Base{TrustDomain: identitytest.TrustDomain},
 		Store: filepath.Join(dir, "store.db"), KeyFile: filepath.Join(dir, "keys.json"), CreateKey: true, MaxTTL: time.Hour, KeyRotation: 30 * 24 * time.Hour,
+		TokenEndpoints: tokenEndpoint,
 	}
 	var err error
 	if w.backend, err = sqlitestore.Open(t.Context(), w.cfg.Store); err != nil {

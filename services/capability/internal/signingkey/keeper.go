@@ -224,14 +224,14 @@ func (k *Keeper) tell(ctx context.Context, before, after document) {
 	}
 }
 
-// Sign makes a capability of a payload, as a compact JWS, with the key whose time
-// it is, and gives its kid. ErrStale.
-func (k *Keeper) Sign(payload []byte) (compact, kid string, err error) {
+// Sign makes a token of a typ of a payload, as a compact JWS, with the key whose
+// time it is, and gives its kid, see Ring.Sign. ErrStale.
+func (k *Keeper) Sign(typ string, payload []byte) (compact, kid string, err error) {
 	ring, doc, err := k.current()
 	if err != nil {
 		return "", "", err
 	}
-	return ring.Sign(doc.signer(k.cfg.Now()), payload)
+	return ring.Sign(doc.signer(k.cfg.Now()), typ, payload)
 }
 
 // JWKS is the JWK set (RFC 7517) of the public halves of all keys. ErrStale: what

@@ -160,7 +160,7 @@ func TestAReplicaThatCannotReadStops(t *testing.T) {
 		defer wg.Wait()
 		defer cancel()
 		works := func() bool {
-			_, kid, err := k.Sign([]byte(`{}`))
+			_, kid, err := k.Sign(capability.TokenType, []byte(`{}`))
 			_, jwksErr := k.JWKS()
 			_, keyErr := k.Key(t.Context(), kid)
 			if (err == nil) != (jwksErr == nil) || (err == nil) != (keyErr == nil) || (err == nil) != (k.Check(t.Context()) == nil) {

@@ -80,8 +80,9 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.id) }
 
 // Ring holds keys, of which each can sign and all are published.
 type Ring struct {
-	keys    []Key
-	signers []jose.Signer
+	keys []Key
+	// signers of each key, by typ.
+	signers []map[string]jose.Signer
 	public  []byte
 	parsed  capability.KeySet
 }
@@ -94,13 +95,17 @@ func NewRing(keys ...Key) (*Ring, error) {
 	r := &Ring{keys: keys}
 	var set jose.JSONWebKeySet
 	for _, k := range keys {
-		signer, err := jose.NewSigner(
-			jose.SigningKey{Algorithm: capability.Algorithm, Key: jose.JSONWebKey{Key: k.private(), KeyID: k.id}},
-			(&jose.SignerOptions{}).WithType(capability.TokenType))
-		if err != nil {
-			return nil, fmt.Errorf("signing keys: %s cannot sign", k.id)
+		signers := make(map[string]jose.Signer, 2)
+		for _, typ := range []string{capability.TokenType, capability.AssertionType} {
+			signer, err := jose.NewSigner(
+				jose.SigningKey{Algorithm: capability.Algorithm, Key: jose.JSONWebKey{Key: k.private(), KeyID: k.id}},
+				(&jose.SignerOptions{}).WithType(jose.ContentType(typ)))
+			if err != nil {
+				return nil, fmt.Errorf("signing keys: %s cannot sign", k.id)
+			}
+			signers[typ] = signer
 		}
-		r.signers = append(r.signers, signer)
+		r.signers = append(r.signers, signers)
 		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.private().Public(), KeyID: k.id, Algorithm: string(capability.Algorithm), Use: "sig"})
 	}
 	var err error
@@ -117,10 +122,14 @@ func NewRing(keys ...Key) (*Ring, error) {
 	return r, nil
 }
 
-// Sign makes a capability of a payload with one of the keys, as a compact JWS, and
-// gives its kid.
-func (r *Ring) Sign(key int, payload []byte) (compact, kid string, err error) {
-	signed, err := r.signers[key].Sign(payload)
+// Sign makes a token of a typ of a payload with one of the keys, as a compact JWS,
+// and gives its kid. There are two: capability.TokenType and AssertionType.
+func (r *Ring) Sign(key int, typ string, payload []byte) (compact, kid string, err error) {
+	signer, ok := r.signers[key][typ]
+	if !ok {
+		return "", "", errors.New("signing keys: no such type of token")
+	}
+	signed, err := signer.Sign(payload)
 	if err == nil {
 		compact, err = signed.CompactSerialize()
 	}

@@ -85,7 +85,7 @@ func rotations(t *testing.T, lead, keep time.Duration) (refused int, kids map[st
 		// For a minute of ten the first replica is cut off, and sometimes longer.
 		gone.set(now%(10*time.Minute) == 0 || now%(3*time.Hour) > 170*time.Minute)
 		for _, k := range replicas {
-			compact, kid, err := k.Sign([]byte(`{}`))
+			compact, kid, err := k.Sign(capability.TokenType, []byte(`{}`))
 			if err != nil {
 				continue // it says so, and another one is asked
 			}

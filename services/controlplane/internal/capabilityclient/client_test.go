@@ -36,6 +36,11 @@ func (fake) Exchange(context.Context, *capabilityv1.ExchangeRequest) (*capabilit
 	return nil, errors.New("not asked for here")
 }
 
+// Assert is not for the control plane, either.
+func (fake) Assert(context.Context, *capabilityv1.AssertRequest) (*capabilityv1.AssertResponse, error) {
+	return nil, errors.New("not asked for here")
+}
+
 // open serves f as a service and gives the client that expects the capability
 // service there.
 func open(t *testing.T, as string, f fake) (*rpctest.Stand, *capabilityclient.Client) {
@@ -44,6 +49,7 @@ func open(t *testing.T, as string, f fake) (*rpctest.Stand, *capabilityclient.Cl
 	allow := identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))}
 	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
 		capabilityv1connect.CapabilityServiceMintProcedure: {Callers: allow, Fence: rpc.AnyFence}, capabilityv1connect.CapabilityServiceExchangeProcedure: {},
+		capabilityv1connect.CapabilityServiceAssertProcedure: {},
 	})
 	capabilityv1connect.RegisterCapabilityServiceHandler(server.Connect(), f)
 	h, err := server.Handler()

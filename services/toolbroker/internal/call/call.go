@@ -21,6 +21,9 @@ import (
 // keepBound is how long keeping a large result may take.
 const keepBound = 10 * time.Second
 
+// prepareBound is how long what comes before the admission of a call may take.
+const prepareBound = 10 * time.Second
+
 // kind of this effect in the ledger.
 const kind = "tool"
 
@@ -32,7 +35,10 @@ type Config struct {
 	Authorizer Authorizer
 	// Results keeps results that are too large for an event; nil keeps none.
 	Results Results
-	Logger  *slog.Logger
+	// Assertions are for tools that are called with a token of the subject's; nil
+	// makes none of them callable.
+	Assertions Assertions
+	Logger     *slog.Logger
 	// Audit keeps decisions and outcomes; nil keeps none, and then the log has the
 	// only line of them.
 	Audit audit.Log
@@ -128,6 +134,8 @@ func (s *Service) call(ctx context.Context, req Request, t *trail) (Answer, erro
 	if err := t.allow(ctx); err != nil {
 		return Answer{}, err
 	}
+	on := s.behalf(req, record)
+	prepare(ctx, tool, on)
 	var told atomic.Int64
 	out, err := s.cfg.Effects.Do(ctx, req.Grant, binding.Effect{
 		Key: req.Grant.Envelope().IdempotencyKey, Kind: kind, ArgsDigest: cont.digest(args),
@@ -135,7 +143,7 @@ func (s *Service) call(ctx context.Context, req Request, t *trail) (Answer, erro
 		// The call that asked had its grant, and this one goes on with it.
 		NeedsGrant: cont == nil && (tool.NeedsApproval() || slices.Contains(req.Approve, req.ToolID)),
 	}, t.watch(func(ctx context.Context) ([]byte, error) {
-		reply, err := s.act(ctx, req, tool, args, cont)
+		reply, err := s.act(ctx, req, tool, on, args, cont)
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +205,7 @@ func (s *Service) authorize(ctx context.Context, req Request, r binding.Record) 
 // That a tool cannot be called is found out here and not before: a broker that
 // was restarted may be asked again for a call that it has made already, before
 // the tool's server is back, and then the ledger has the answer.
-func (s *Service) act(ctx context.Context, req Request, tool Tool, args arguments, cont *continuation) (Reply, error) {
+func (s *Service) act(ctx context.Context, req Request, tool Tool, on Behalf, args arguments, cont *continuation) (Reply, error) {
 	const op = "toolbroker.act"
 	in, again := cont.input()
 	if again != nil {
@@ -210,7 +218,7 @@ func (s *Service) act(ctx context.Context, req Request, tool Tool, args argument
 	by, _ := binding.BeginBy(ctx)
 	reply, err := Reply{}, fmt.Errorf("%w: %w", ErrNotSent, ErrUndefined)
 	if !args.unchecked {
-		reply, err = tool.Call(ctx, args.text, by, in)
+		reply, err = tool.Call(ctx, on, args.text, by, in)
 	}
 	switch {
 	case errors.Is(err, ErrNotSent) && ctx.Err() != nil:
@@ -222,6 +230,29 @@ func (s *Service) act(ctx context.Context, req Request, tool Tool, args argument
 	default:
 		return reply, err
 	}
+}
+
+// behalf is the committed subject, and not anybody whom the worker could name.
+func (s *Service) behalf(req Request, r binding.Record) Behalf {
+	env := req.Grant.Envelope()
+	return Behalf{
+		Subject: r.Identity.Subject, Organization: r.Identity.Organization,
+		Assert: func(ctx context.Context, tokenURL string) (string, error) {
+			if s.cfg.Assertions == nil {
+				return "", fault.New(fault.DependencyUnavailable, "toolbroker.behalf")
+			}
+			return s.cfg.Assertions.Assert(ctx, env, req.Token(), tokenURL)
+		},
+	}
+}
+
+// prepare gives a tool time that a call does not have once it is admitted. Where
+// the ledger has the answer already it was for nothing, and cannot be helped: only
+// the insert of the row tells.
+func prepare(ctx context.Context, tool Tool, on Behalf) {
+	ctx, cancel := context.WithTimeout(ctx, min(tool.Timeout(), prepareBound))
+	defer cancel()
+	tool.Prepare(ctx, on)
 }
 
 // keep stores the whole of a result that was cut. The tool has answered, so that

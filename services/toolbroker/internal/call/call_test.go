@@ -16,12 +16,14 @@ import (
 // anything is a tool that takes every argument.
 type anything struct{}
 
-func (anything) Check(map[string]any) error { return nil }
-func (anything) Repeatable() bool           { return false }
-func (anything) NeedsApproval() bool        { return false }
-func (anything) Risk() string               { return "low" }
-func (anything) Timeout() time.Duration     { return time.Second }
-func (anything) Call(context.Context, json.RawMessage, time.Time, *Input) (Reply, error) {
+func (anything) Check(map[string]any) error      { return nil }
+func (anything) Repeatable() bool                { return false }
+func (anything) NeedsApproval() bool             { return false }
+func (anything) Risk() string                    { return "low" }
+func (anything) Timeout() time.Duration          { return time.Second }
+func (anything) Prepare(context.Context, Behalf) {}
+
+func (anything) Call(context.Context, Behalf, json.RawMessage, time.Time, *Input) (Reply, error) {
 	return Reply{}, ErrNotSent
 }
 

@@ -46,12 +46,25 @@ type Tool interface {
 	Risk() string
 	// Timeout is the longest that one call may take.
 	Timeout() time.Duration
-	// Call makes one call, which leaves before by or not at all; a zero by is any
-	// time. in answers what the tool asked in an earlier call; nil answers nothing.
+	// Prepare makes ready, for as long as ctx allows, what a call on somebody's behalf
+	// needs besides and what may take longer than the time in which one has to begin.
+	// It is a courtesy: that it failed shows in Call.
+	Prepare(ctx context.Context, on Behalf)
+	// Call makes one call on somebody's behalf, which leaves before by or not at all;
+	// a zero by is any time. in answers what the tool asked in an earlier call; nil answers nothing.
 	// It ends with ctx. An error that wraps ErrNotSent says that nothing left; after
 	// any other nobody knows what happened. What the tool itself calls an error is a
 	// result.
-	Call(ctx context.Context, arguments json.RawMessage, by time.Time, in *Input) (Reply, error)
+	Call(ctx context.Context, on Behalf, arguments json.RawMessage, by time.Time, in *Input) (Reply, error)
+}
+
+// Behalf is for whom a call is made, out of the committed record.
+type Behalf struct {
+	Subject, Organization string
+	// Assert has the capability service vouch for the subject to a token endpoint, for
+	// as long as the run of the call is the committed one. It is a function because
+	// fmt prints fields without asking.
+	Assert func(ctx context.Context, tokenURL string) (assertion string, err error)
 }
 
 // Reply is what a tool answered.
@@ -103,6 +116,13 @@ type Results interface {
 	// Put stores the content for the run of the envelope, once for its key and the
 	// content, with the capability that the worker came with. ref leads to it.
 	Put(ctx context.Context, env fence.Envelope, token string, content []byte) (ref string, err error)
+}
+
+// Assertions vouches for subjects.
+type Assertions interface {
+	// Assert gives an assertion about the committed subject of the envelope's run, for
+	// one token endpoint, with the capability that the worker came with.
+	Assert(ctx context.Context, env fence.Envelope, token, tokenURL string) (assertion string, err error)
 }
 
 // Effects is write 4, see binding.Effects.

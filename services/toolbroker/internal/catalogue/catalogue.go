@@ -66,6 +66,11 @@ func (c *Catalogue) add(sc Server, fetching *HTTPFetch, o Options) error {
 		cfg: sc, connector: conn, turns: newTurns(sc.Limits), backOff: o.BackOff, tried: make(chan struct{}), doubt: make(chan struct{}, 1),
 		logger: o.Logger.With("namespace", sc.Namespace),
 	}
+	if over, ok := conn.(*overHTTP); ok && sc.perSubject() {
+		if s.subjects, err = over.subjects(); err != nil {
+			return fmt.Errorf("catalogue: %s: %w", sc.Namespace, err)
+		}
+	}
 	if sc.Transport == TransportStdio && sc.RunAs == 0 {
 		s.logger.Warn("the server runs as the user of the broker and can read what the broker can: give it run_as", "missing_layer", "uid")
 	}

@@ -31,7 +31,7 @@ func invoke(t *testing.T, tool call.Tool) (project.Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	reply, err := tool.Call(ctx, json.RawMessage(`{}`), time.Time{}, nil)
+	reply, err := tool.Call(ctx, call.Behalf{}, json.RawMessage(`{}`), time.Time{}, nil)
 	return reply.Result, err
 }
 

@@ -93,6 +93,10 @@ type Server struct {
 	Limits *Limits `json:"limits,omitempty"`
 	// Credential is what the server needs and the worker never sees.
 	Credential *Credential `json:"credential,omitempty"`
+	// ListingCredential is, beside a Credential of the source token_exchange, what
+	// the tools are listed with, on nobody's behalf; without it they are listed
+	// without a credential. It is of another source.
+	ListingCredential *Credential `json:"listing_credential,omitempty"`
 }
 
 // ToolOptions are what the operator vouches for. What a server says of its own

@@ -126,16 +126,21 @@ func (c *stdio) environment(ctx context.Context) ([]string, error) {
 type overHTTP struct {
 	cfg    Server
 	policy egress.Policy
-	keeper *credential.Keeper // nil if there is no credential
+	// credential and its keeper are of the server itself; nil if there is none.
+	credential *Credential
+	keeper     *credential.Keeper
 }
 
 func newOverHTTP(s Server) (*overHTTP, error) {
-	c := &overHTTP{cfg: s}
+	c := &overHTTP{cfg: s, credential: s.Credential}
+	if s.perSubject() {
+		c.credential = s.ListingCredential
+	}
 	var err error
-	if c.policy, err = s.Egress.policy(s.URL); err != nil || s.Credential == nil {
+	if c.policy, err = s.Egress.policy(s.URL); err != nil || c.credential == nil {
 		return c, err
 	}
-	source, err := s.Credential.source(s.Egress)
+	source, err := c.credential.source(s.Egress)
 	if err != nil {
 		return nil, err
 	}
@@ -151,11 +156,17 @@ func (c *overHTTP) redactor() project.Redactor {
 }
 
 func (c *overHTTP) connect(ctx context.Context) (peer, error) {
+	return c.connectWith(ctx, c.credential, c.keeper)
+}
+
+// connectWith negotiates a session with what a keeper has, on connections of its
+// own.
+func (c *overHTTP) connectWith(ctx context.Context, cred *Credential, keeper *credential.Keeper) (peer, error) {
 	cfg := mcphttp.Config{URL: c.cfg.URL, Transport: egress.New(c.policy, nil), ConnectTimeout: startTimeout}
-	if c.keeper != nil {
-		name, before := c.cfg.Credential.header()
+	if keeper != nil {
+		name, before := cred.header()
 		cfg.Authorize = func(ctx context.Context, h http.Header) error {
-			t, err := c.keeper.Token(ctx)
+			t, err := keeper.Token(ctx)
 			if err == nil {
 				h.Set(name, before+t.Value)
 			}
@@ -163,7 +174,7 @@ func (c *overHTTP) connect(ctx context.Context) (peer, error) {
 		}
 		cfg.Refused = func(h http.Header) {
 			if v := h.Get(name); len(v) > len(before) {
-				c.keeper.Refused(v[len(before):])
+				keeper.Refused(v[len(before):])
 			}
 		}
 	}

@@ -21,13 +21,13 @@ const (
 	SourceCommand = "command"
 	// SourceClientCredentials is the OAuth 2.0 grant of this name.
 	SourceClientCredentials = "oauth2_client_credentials" //nolint:gosec // a name
-	// SourceTokenExchange is RFC 8693, which is not implemented.
+	// SourceTokenExchange is the grant of RFC 8693: each subject has a token of its own.
 	SourceTokenExchange = "token_exchange"
 )
 
 // Credential says where a credential comes from and how the server gets it.
 type Credential struct {
-	// Source is "file", "command" or "oauth2_client_credentials".
+	// Source is "file", "command", "oauth2_client_credentials" or "token_exchange".
 	Source string `json:"source"`
 	// Path is, for file, that of the file.
 	Path string `json:"path,omitempty"`
@@ -35,13 +35,17 @@ type Credential struct {
 	// (no secrets). It prints the token on one line, or an object with the fields
 	// token and expires_at (RFC 3339). Its environment is empty.
 	Command []string `json:"command,omitempty"`
-	// TokenURL, ClientID and ClientSecretFile are for oauth2_client_credentials;
-	// Scopes and Resource (RFC 8707) may be absent.
+	// TokenURL, ClientID and ClientSecretFile are for oauth2_client_credentials and
+	// token_exchange; Scopes and Resource (RFC 8707) may be absent. For token_exchange
+	// the capability service has to list TokenURL, word for word.
 	TokenURL         string   `json:"token_url,omitempty"`
 	ClientID         string   `json:"client_id,omitempty"`
 	ClientSecretFile string   `json:"client_secret_file,omitempty"`
 	Scopes           []string `json:"scopes,omitempty"`
 	Resource         string   `json:"resource,omitempty"`
+	// Audience is, for token_exchange, the name that the token endpoint has for the
+	// server (RFC 8693, 2.1); it may be absent.
+	Audience string `json:"audience,omitempty"`
 	// Env is, for a server over stdio, the variable of its environment that holds
 	// it. It is fetched at each start of the server and must not expire.
 	Env string `json:"env,omitempty"`
@@ -51,6 +55,9 @@ type Credential struct {
 	Header string `json:"header,omitempty"`
 	Scheme string `json:"scheme,omitempty"`
 }
+
+// maxAudience bounds the names of a token's audience, in bytes.
+const maxAudience = 512
 
 var (
 	headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,63}$`)
@@ -74,7 +81,7 @@ func (c *Credential) validate(s Server, say say) {
 		if _, twice := s.Environment[c.Env]; twice || !variablePattern.MatchString(c.Env) {
 			say("credential.env: the name of a variable that environment does not set")
 		}
-		if c.Source == SourceClientCredentials {
+		if c.Source == SourceClientCredentials || c.Source == SourceTokenExchange {
 			say("credential.source: its tokens expire, and a server over stdio keeps the first one: use %q or %q", SourceFile, SourceCommand)
 		}
 	case TransportHTTP:
@@ -99,7 +106,10 @@ func (c *Credential) validateSource(say say) {
 	}
 	unused(SourceFile, c.Path != "")
 	unused(SourceCommand, len(c.Command) > 0)
-	unused(SourceClientCredentials, c.TokenURL+c.ClientID+c.ClientSecretFile+c.Resource != "" || len(c.Scopes) > 0)
+	unused(SourceTokenExchange, c.Audience != "")
+	if c.Source != SourceTokenExchange {
+		unused(SourceClientCredentials, c.TokenURL+c.ClientID+c.ClientSecretFile+c.Resource != "" || len(c.Scopes) > 0)
+	}
 	switch c.Source {
 	case SourceFile:
 		if !filepath.IsAbs(c.Path) {
@@ -109,7 +119,7 @@ func (c *Credential) validateSource(say say) {
 		if len(c.Command) == 0 || !filepath.IsAbs(c.Command[0]) || slices.ContainsFunc(c.Command, hasNUL) {
 			say("credential.command: begins with the absolute path of a program")
 		}
-	case SourceClientCredentials:
+	case SourceClientCredentials, SourceTokenExchange:
 		if u, err := egress.ParseURL(c.TokenURL); err != nil || u.Scheme != "https" {
 			say("credential.token_url: an https URL")
 		}
@@ -125,10 +135,11 @@ func (c *Credential) validateSource(say say) {
 		if _, err := egress.ParseURL(c.Resource); c.Resource != "" && err != nil {
 			say("credential.resource: %w", err)
 		}
-	case SourceTokenExchange:
-		say("credential.source: %q is not implemented: there is no signed assertion of the subject yet", SourceTokenExchange)
+		if len(c.Audience) > maxAudience || len(c.TokenURL) > maxAudience {
+			say("credential.token_url, credential.audience: at most %d bytes", maxAudience)
+		}
 	default:
-		say("credential.source: %q, %q or %q", SourceFile, SourceCommand, SourceClientCredentials)
+		say("credential.source: %q, %q, %q or %q", SourceFile, SourceCommand, SourceClientCredentials, SourceTokenExchange)
 	}
 }
 
@@ -148,6 +159,15 @@ func (c *Credential) source(e *Egress) (credential.Source, error) {
 		return &credential.ClientCredentials{
 			Client: egress.New(p, nil).Direct(), TokenURL: c.TokenURL, ClientID: c.ClientID, SecretFile: c.ClientSecretFile,
 			Scopes: c.Scopes, Resource: c.Resource, Now: time.Now,
+		}, nil
+	case SourceTokenExchange:
+		p, err := e.policy(c.TokenURL)
+		if err != nil {
+			return nil, err
+		}
+		return &credential.TokenExchange{
+			Client: egress.New(p, nil).Direct(), TokenURL: c.TokenURL, ClientID: c.ClientID, SecretFile: c.ClientSecretFile,
+			Scopes: c.Scopes, Resource: c.Resource, Audience: c.Audience, Now: time.Now,
 		}, nil
 	default:
 		return nil, errors.New("credential: unknown source")

@@ -123,7 +123,7 @@ func TestAToolThatChanged(t *testing.T) {
 				t.Errorf("%s: arguments of before are taken", revision)
 			}
 			// Arguments that were checked before it changed are not sent.
-			if _, err := echo.Call(t.Context(), json.RawMessage(`{"old":""}`), time.Time{}, nil); !errors.Is(err, call.ErrNotSent) {
+			if _, err := echo.Call(t.Context(), call.Behalf{}, json.RawMessage(`{"old":""}`), time.Time{}, nil); !errors.Is(err, call.ErrNotSent) {
 				t.Errorf("%s: sent: %v", revision, err)
 			}
 			h.SetToolsQuietly(`{"tools":[{"name":"count","inputSchema":{"type":"object"}},{"name":"echo","inputSchema":{"type":"objekt"}}]}`)
@@ -261,13 +261,13 @@ func TestLimits(t *testing.T) {
 	slow.Limits = &catalogue.Limits{PerSecond: 0.001, Burst: 2}
 	c, _ := run(t, s, slow)
 	soon := func(id string) error {
-		_, err := tool(t, c, id).Call(t.Context(), json.RawMessage(`{}`), time.Now().Add(100*time.Millisecond), nil)
+		_, err := tool(t, c, id).Call(t.Context(), call.Behalf{}, json.RawMessage(`{}`), time.Now().Add(100*time.Millisecond), nil)
 		return err
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	hanging := make(chan error, 1)
 	go func() {
-		_, err := tool(t, c, "h.hang").Call(ctx, json.RawMessage(`{}`), time.Time{}, nil)
+		_, err := tool(t, c, "h.hang").Call(ctx, call.Behalf{}, json.RawMessage(`{}`), time.Time{}, nil)
 		hanging <- err
 	}()
 	wait(t, func() bool { return len(h.Effects()) == 1 })
@@ -286,7 +286,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	r, err := tool(t, c, "h.echo").Call(t.Context(), json.RawMessage(`{"a":"`+strings.Repeat("x", 10_000)+`"}`), time.Time{}, nil)
+	r, err := tool(t, c, "h.echo").Call(t.Context(), call.Behalf{}, json.RawMessage(`{"a":"`+strings.Repeat("x", 10_000)+`"}`), time.Time{}, nil)
 	if err != nil || !r.Truncated || len(r.JSON) > 2048 {
 		t.Errorf("%d bytes, truncated %v, %v", len(r.JSON), r.Truncated, err)
 	}

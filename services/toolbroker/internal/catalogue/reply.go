@@ -16,9 +16,9 @@ const (
 	cancelledQuestion = "[The tool asked the user for input in the midst of this call, which cannot wait for an answer: it was told that the question is cancelled.]"
 )
 
-// reply is what came of a call in a revision of the protocol.
-func (t *Tool) reply(a mcpcall.Answer, version string) call.Reply {
-	redact := t.server.connector.redactor()
+// reply is what came of a call in a revision of the protocol, without the
+// credential that it was made with.
+func (t *Tool) reply(a mcpcall.Answer, version string, redact project.Redactor) call.Reply {
 	out := call.Reply{Progress: a.Progress}
 	var notes []string
 	q, asked := a.Question(version)

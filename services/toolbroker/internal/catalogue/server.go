@@ -9,6 +9,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/toolbroker/internal/mcpcall"
+	"cofferdam.dev/services/toolbroker/internal/persubject"
 )
 
 const (
@@ -28,10 +29,12 @@ const (
 type server struct {
 	cfg       Server
 	connector connector
-	turns     *turns
-	tools     []*Tool
-	logger    *slog.Logger
-	backOff   time.Duration
+	// subjects have a session each; nil where all are called in the live one.
+	subjects *persubject.Pool[peer]
+	turns    *turns
+	tools    []*Tool
+	logger   *slog.Logger
+	backOff  time.Duration
 
 	// tried is closed when the first start has succeeded or failed.
 	tried chan struct{}
@@ -61,6 +64,11 @@ func (s *server) offers(t *Tool) peer {
 
 // run keeps the server running until ctx ends.
 func (s *server) run(ctx context.Context) {
+	if s.subjects != nil {
+		var sessions sync.WaitGroup
+		defer sessions.Wait()
+		sessions.Go(func() { s.subjects.Run(ctx) })
+	}
 	pause := s.backOff
 	for {
 		began := time.Now()

@@ -14,6 +14,7 @@ import (
 	"cofferdam.dev/pkg/strictjson"
 	"cofferdam.dev/pkg/toolschema"
 	"cofferdam.dev/services/toolbroker/internal/call"
+	"cofferdam.dev/services/toolbroker/internal/credential"
 	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 	"cofferdam.dev/services/toolbroker/internal/project"
 )
@@ -92,7 +93,7 @@ func (t *Tool) Risk() string { return t.risk }
 func (t *Tool) Timeout() time.Duration { return t.timeout }
 
 // Call implements call.Tool.
-func (t *Tool) Call(ctx context.Context, arguments json.RawMessage, by time.Time, in *call.Input) (call.Reply, error) {
+func (t *Tool) Call(ctx context.Context, on call.Behalf, arguments json.RawMessage, by time.Time, in *call.Input) (call.Reply, error) {
 	done, err := t.server.turns.take(ctx, by)
 	if err != nil {
 		return call.Reply{}, err
@@ -105,13 +106,21 @@ func (t *Tool) Call(ctx context.Context, arguments json.RawMessage, by time.Time
 	if err := t.recheck(arguments); err != nil {
 		return call.Reply{}, fmt.Errorf("%w: the tool takes other arguments now: %w", call.ErrNotSent, err)
 	}
+	session, err := t.server.on(ctx, live, on, by)
+	if err != nil {
+		return call.Reply{}, err
+	}
+	defer session.release()
+	if on.Assert != nil { // a token may have to be fetched for this very request
+		ctx = credential.WithAssert(ctx, on.Assert)
+	}
 	opts := []mcpcall.Option{mcpcall.WithIdle(t.idle)}
 	if in != nil {
 		opts = append(opts, mcpcall.WithInput(mcpcall.Input{
 			Key: in.Asked.Key, State: string(in.Asked.State), Params: in.Asked.Params, Action: in.Action, Content: in.Content,
 		}))
 	}
-	a, err := live.Call(ctx, t.name, arguments, by, opts...)
+	a, err := session.peer.Call(ctx, t.name, arguments, by, opts...)
 	if err != nil && ctx.Err() == nil {
 		t.server.suspect()
 	}
@@ -121,7 +130,7 @@ func (t *Tool) Call(ctx context.Context, arguments json.RawMessage, by time.Time
 	case err != nil:
 		return call.Reply{}, err
 	default:
-		return t.reply(a, live.Version()), nil
+		return t.reply(a, session.peer.Version(), session.redactor()), nil
 	}
 }
 

@@ -94,6 +94,17 @@ func (s Server) validate(say say) {
 	if s.Credential != nil {
 		s.Credential.validate(s, say)
 	}
+	s.validateListing(say)
+}
+
+func (s Server) validateListing(say say) {
+	if s.ListingCredential == nil {
+		return
+	}
+	if s.Credential == nil || s.Credential.Source != SourceTokenExchange || s.ListingCredential.Source == SourceTokenExchange {
+		say("listing_credential: only beside a credential of the source %q, and of another one", SourceTokenExchange)
+	}
+	s.ListingCredential.validate(s, func(format string, args ...any) { say("listing_"+format, args...) })
 }
 
 func (s Server) validateStdio(say say) {

@@ -43,7 +43,7 @@ type Source interface {
 	Keep() time.Duration
 }
 
-// Keeper keeps the token of one server. It is safe for concurrent use.
+// Keeper keeps the token of one server, or of one subject at it. It is safe for concurrent use.
 type Keeper struct {
 	source Source
 	now    func() time.Time
@@ -102,7 +102,7 @@ func (k *Keeper) keep(ctx context.Context, t Token, err error) (Token, error) {
 	now := k.now()
 	if err != nil {
 		err = fmt.Errorf("credential: %w", err)
-		if ctx.Err() == nil { // else it is the caller's failure alone
+		if ctx.Err() == nil && !errors.Is(err, ErrNoAssertion) { // else it is the caller's failure alone
 			k.token, k.failure, k.until = Token{}, err, now.Add(failureLife)
 		}
 		return Token{}, err

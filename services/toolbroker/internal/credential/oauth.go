@@ -50,43 +50,57 @@ func (c *ClientCredentials) Fetch(ctx context.Context) (Token, error) {
 	if c.Resource != "" {
 		form.Set("resource", c.Resource)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.TokenURL, strings.NewReader(form.Encode()))
-	if err != nil {
-		return Token{}, errors.New("the token endpoint cannot be asked")
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
-	req.SetBasicAuth(url.QueryEscape(c.ClientID), url.QueryEscape(secret)) // RFC 6749, 2.3.1
 	asked := c.Now()
-	res, err := c.Client.Do(req)
+	raw, err := askEndpoint(ctx, c.Client, c.TokenURL, c.ClientID, secret, form)
 	if err != nil {
-		return Token{}, fmt.Errorf("the token endpoint: %w", err)
-	}
-	raw, err := io.ReadAll(io.LimitReader(res.Body, maxTokenResponse+1))
-	if err = errors.Join(err, res.Body.Close()); err != nil {
-		return Token{}, fmt.Errorf("the token endpoint: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return Token{}, fmt.Errorf("the token endpoint: HTTP %d", res.StatusCode) // what it says may quote the request
-	}
-	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return Token{}, errors.New("the token endpoint did not answer with JSON")
+		return Token{}, err
 	}
 	return parseToken(raw, asked)
 }
 
+// askEndpoint posts a form to a token endpoint and gives what it answers to a
+// request that it granted.
+func askEndpoint(ctx context.Context, client *http.Client, tokenURL, clientID, secret string, form url.Values) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, tokenURL, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, errors.New("the token endpoint cannot be asked")
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Accept", "application/json")
+	req.SetBasicAuth(url.QueryEscape(clientID), url.QueryEscape(secret)) // RFC 6749, 2.3.1
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("the token endpoint: %w", err)
+	}
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxTokenResponse+1))
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		return nil, fmt.Errorf("the token endpoint: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the token endpoint: HTTP %d", res.StatusCode) // what it says may quote the request
+	}
+	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, errors.New("the token endpoint did not answer with JSON")
+	}
+	if len(raw) > maxTokenResponse {
+		return nil, errNoOAuth
+	}
+	return raw, nil
+}
+
+var errNoOAuth = errors.New("the token endpoint answered in no form of OAuth 2.0")
+
 // parseToken reads the answer of a token endpoint (RFC 6749, 5.1). Fields that do
 // not concern this client may be anything.
 func parseToken(raw []byte, asked time.Time) (Token, error) {
-	wrong := errors.New("the token endpoint answered in no form of OAuth 2.0")
 	var fields map[string]json.RawMessage
-	if len(raw) > maxTokenResponse || json.Unmarshal(raw, &fields) != nil {
-		return Token{}, wrong
+	if json.Unmarshal(raw, &fields) != nil {
+		return Token{}, errNoOAuth
 	}
 	var t Token
 	var kind string
 	if json.Unmarshal(fields["access_token"], &t.Value) != nil || json.Unmarshal(fields["token_type"], &kind) != nil {
-		return Token{}, wrong
+		return Token{}, errNoOAuth
 	}
 	if !strings.EqualFold(kind, "bearer") {
 		return Token{}, errors.New("the token endpoint gave a token of another type than bearer")
@@ -94,7 +108,7 @@ func parseToken(raw []byte, asked time.Time) (Token, error) {
 	if life, given := fields["expires_in"]; given && string(life) != "null" {
 		var seconds json.Number // some send it as text
 		if json.Unmarshal(life, &seconds) != nil {
-			return Token{}, wrong
+			return Token{}, errNoOAuth
 		}
 		n, err := seconds.Float64()
 		if err != nil || n <= 0 || n > 10*365*24*3600 {

@@ -416,6 +416,135 @@ func (x *ExchangeResponse) GetToken() *Token {
 	return nil
 }
 
+// AssertRequest presents a worker's capability. The caller is the service that the
+// worker sent it to, known by its own TLS identity.
+type AssertRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The envelope of the run that the capability names.
+	Envelope *v1.Envelope `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	// Compact JWS. A secret: hold it in memory only.
+	SubjectToken string `protobuf:"bytes,2,opt,name=subject_token,json=subjectToken,proto3" json:"subject_token,omitempty"`
+	// URL of the token endpoint, exactly as it is listed.
+	Audience      string `protobuf:"bytes,3,opt,name=audience,proto3" json:"audience,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssertRequest) Reset() {
+	*x = AssertRequest{}
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssertRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssertRequest) ProtoMessage() {}
+
+func (x *AssertRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssertRequest.ProtoReflect.Descriptor instead.
+func (*AssertRequest) Descriptor() ([]byte, []int) {
+	return file_harness_capability_v1_capability_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AssertRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *AssertRequest) GetSubjectToken() string {
+	if x != nil {
+		return x.SubjectToken
+	}
+	return ""
+}
+
+func (x *AssertRequest) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+// AssertResponse has the assertion: a JWT (typ subject-assertion+jwt) with iss, sub
+// (the subject), aud (the token endpoint), act.sub (the caller), jti, iat, nbf and
+// exp, a minute later at most.
+type AssertResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Compact JWS. A secret: hold it in memory only, and send it to its audience alone.
+	Assertion     string                 `protobuf:"bytes,1,opt,name=assertion,proto3" json:"assertion,omitempty"`
+	Jti           string                 `protobuf:"bytes,2,opt,name=jti,proto3" json:"jti,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssertResponse) Reset() {
+	*x = AssertResponse{}
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssertResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssertResponse) ProtoMessage() {}
+
+func (x *AssertResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_capability_v1_capability_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssertResponse.ProtoReflect.Descriptor instead.
+func (*AssertResponse) Descriptor() ([]byte, []int) {
+	return file_harness_capability_v1_capability_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AssertResponse) GetAssertion() string {
+	if x != nil {
+		return x.Assertion
+	}
+	return ""
+}
+
+func (x *AssertResponse) GetJti() string {
+	if x != nil {
+		return x.Jti
+	}
+	return ""
+}
+
+func (x *AssertResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
 var File_harness_capability_v1_capability_proto protoreflect.FileDescriptor
 
 const file_harness_capability_v1_capability_proto_rawDesc = "" +
@@ -450,10 +579,21 @@ const file_harness_capability_v1_capability_proto_rawDesc = "" +
 	"\baudience\x18\x03 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\baudience\"F\n" +
 	"\x10ExchangeResponse\x122\n" +
-	"\x05token\x18\x01 \x01(\v2\x1c.harness.capability.v1.TokenR\x05token2\xc1\x01\n" +
+	"\x05token\x18\x01 \x01(\v2\x1c.harness.capability.v1.TokenR\x05token\"\xab\x01\n" +
+	"\rAssertRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x122\n" +
+	"\rsubject_token\x18\x02 \x01(\tB\r\xbaH\ar\x05\x10\x01\x18\x80@\x80\x01\x01R\fsubjectToken\x12&\n" +
+	"\baudience\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\baudience\"\x80\x01\n" +
+	"\x0eAssertResponse\x12!\n" +
+	"\tassertion\x18\x01 \x01(\tB\x03\x80\x01\x01R\tassertion\x12\x10\n" +
+	"\x03jti\x18\x02 \x01(\tR\x03jti\x129\n" +
+	"\n" +
+	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt2\x98\x02\n" +
 	"\x11CapabilityService\x12O\n" +
 	"\x04Mint\x12\".harness.capability.v1.MintRequest\x1a#.harness.capability.v1.MintResponse\x12[\n" +
-	"\bExchange\x12&.harness.capability.v1.ExchangeRequest\x1a'.harness.capability.v1.ExchangeResponseB:Z8cofferdam.dev/pkg/gen/harness/capability/v1;capabilityv1b\x06proto3"
+	"\bExchange\x12&.harness.capability.v1.ExchangeRequest\x1a'.harness.capability.v1.ExchangeResponse\x12U\n" +
+	"\x06Assert\x12$.harness.capability.v1.AssertRequest\x1a%.harness.capability.v1.AssertResponseB:Z8cofferdam.dev/pkg/gen/harness/capability/v1;capabilityv1b\x06proto3"
 
 var (
 	file_harness_capability_v1_capability_proto_rawDescOnce sync.Once
@@ -467,7 +607,7 @@ func file_harness_capability_v1_capability_proto_rawDescGZIP() []byte {
 	return file_harness_capability_v1_capability_proto_rawDescData
 }
 
-var file_harness_capability_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_harness_capability_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_harness_capability_v1_capability_proto_goTypes = []any{
 	(*MintRequest)(nil),           // 0: harness.capability.v1.MintRequest
 	(*Scope)(nil),                 // 1: harness.capability.v1.Scope
@@ -475,25 +615,31 @@ var file_harness_capability_v1_capability_proto_goTypes = []any{
 	(*Token)(nil),                 // 3: harness.capability.v1.Token
 	(*ExchangeRequest)(nil),       // 4: harness.capability.v1.ExchangeRequest
 	(*ExchangeResponse)(nil),      // 5: harness.capability.v1.ExchangeResponse
-	(*v1.Envelope)(nil),           // 6: harness.fence.v1.Envelope
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*AssertRequest)(nil),         // 6: harness.capability.v1.AssertRequest
+	(*AssertResponse)(nil),        // 7: harness.capability.v1.AssertResponse
+	(*v1.Envelope)(nil),           // 8: harness.fence.v1.Envelope
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_harness_capability_v1_capability_proto_depIdxs = []int32{
-	6, // 0: harness.capability.v1.MintRequest.envelope:type_name -> harness.fence.v1.Envelope
-	1, // 1: harness.capability.v1.MintRequest.scopes:type_name -> harness.capability.v1.Scope
-	3, // 2: harness.capability.v1.MintResponse.tokens:type_name -> harness.capability.v1.Token
-	7, // 3: harness.capability.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	6, // 4: harness.capability.v1.ExchangeRequest.envelope:type_name -> harness.fence.v1.Envelope
-	3, // 5: harness.capability.v1.ExchangeResponse.token:type_name -> harness.capability.v1.Token
-	0, // 6: harness.capability.v1.CapabilityService.Mint:input_type -> harness.capability.v1.MintRequest
-	4, // 7: harness.capability.v1.CapabilityService.Exchange:input_type -> harness.capability.v1.ExchangeRequest
-	2, // 8: harness.capability.v1.CapabilityService.Mint:output_type -> harness.capability.v1.MintResponse
-	5, // 9: harness.capability.v1.CapabilityService.Exchange:output_type -> harness.capability.v1.ExchangeResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	8,  // 0: harness.capability.v1.MintRequest.envelope:type_name -> harness.fence.v1.Envelope
+	1,  // 1: harness.capability.v1.MintRequest.scopes:type_name -> harness.capability.v1.Scope
+	3,  // 2: harness.capability.v1.MintResponse.tokens:type_name -> harness.capability.v1.Token
+	9,  // 3: harness.capability.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	8,  // 4: harness.capability.v1.ExchangeRequest.envelope:type_name -> harness.fence.v1.Envelope
+	3,  // 5: harness.capability.v1.ExchangeResponse.token:type_name -> harness.capability.v1.Token
+	8,  // 6: harness.capability.v1.AssertRequest.envelope:type_name -> harness.fence.v1.Envelope
+	9,  // 7: harness.capability.v1.AssertResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 8: harness.capability.v1.CapabilityService.Mint:input_type -> harness.capability.v1.MintRequest
+	4,  // 9: harness.capability.v1.CapabilityService.Exchange:input_type -> harness.capability.v1.ExchangeRequest
+	6,  // 10: harness.capability.v1.CapabilityService.Assert:input_type -> harness.capability.v1.AssertRequest
+	2,  // 11: harness.capability.v1.CapabilityService.Mint:output_type -> harness.capability.v1.MintResponse
+	5,  // 12: harness.capability.v1.CapabilityService.Exchange:output_type -> harness.capability.v1.ExchangeResponse
+	7,  // 13: harness.capability.v1.CapabilityService.Assert:output_type -> harness.capability.v1.AssertResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_harness_capability_v1_capability_proto_init() }
@@ -507,7 +653,7 @@ func file_harness_capability_v1_capability_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_capability_v1_capability_proto_rawDesc), len(file_harness_capability_v1_capability_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

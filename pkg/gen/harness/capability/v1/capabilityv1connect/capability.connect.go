@@ -28,6 +28,8 @@ const (
 	CapabilityServiceMintProcedure = "/harness.capability.v1.CapabilityService/Mint"
 	// CapabilityServiceExchangeProcedure is the procedure name of the CapabilityService's Exchange RPC.
 	CapabilityServiceExchangeProcedure = "/harness.capability.v1.CapabilityService/Exchange"
+	// CapabilityServiceAssertProcedure is the procedure name of the CapabilityService's Assert RPC.
+	CapabilityServiceAssertProcedure = "/harness.capability.v1.CapabilityService/Assert"
 )
 
 var (
@@ -45,6 +47,13 @@ var (
 			Procedure:  CapabilityServiceExchangeProcedure,
 		}
 	})
+	capabilityServiceAssertSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_harness_capability_v1_capability_proto.Services().ByName("CapabilityService").Methods().ByName("Assert"),
+			Procedure:  CapabilityServiceAssertProcedure,
+		}
+	})
 )
 
 // CapabilityServiceClient is a client for the harness.capability.v1.CapabilityService service.
@@ -58,6 +67,11 @@ type CapabilityServiceClient interface {
 	// Only listed pairs can be had: ToolBroker gets one for file-broker, to store
 	// a result that is too large for an event.
 	Exchange(context.Context, *v1.ExchangeRequest) (*v1.ExchangeResponse, error)
+	// Assert gives a service that holds a worker's capability an assertion about the
+	// committed subject of the run, for one of the token endpoints that the operator
+	// has listed: the subject token of RFC 8693. ToolBroker only. An assertion is no
+	// capability, and nothing that takes capabilities takes it.
+	Assert(context.Context, *v1.AssertRequest) (*v1.AssertResponse, error)
 }
 
 // NewCapabilityServiceClient constructs a client for the harness.capability.v1.CapabilityService
@@ -78,6 +92,11 @@ type CapabilityServiceHandler interface {
 	// Only listed pairs can be had: ToolBroker gets one for file-broker, to store
 	// a result that is too large for an event.
 	Exchange(context.Context, *v1.ExchangeRequest) (*v1.ExchangeResponse, error)
+	// Assert gives a service that holds a worker's capability an assertion about the
+	// committed subject of the run, for one of the token endpoints that the operator
+	// has listed: the subject token of RFC 8693. ToolBroker only. An assertion is no
+	// capability, and nothing that takes capabilities takes it.
+	Assert(context.Context, *v1.AssertRequest) (*v1.AssertResponse, error)
 }
 
 // RegisterCapabilityServiceHandler registers svc as the harness.capability.v1.CapabilityService
@@ -87,6 +106,7 @@ func RegisterCapabilityServiceHandler(server *connect.Server, svc CapabilityServ
 	server.Register(
 		connect.Method{Spec: capabilityServiceMintSpec(), Handler: adapter.mint},
 		connect.Method{Spec: capabilityServiceExchangeSpec(), Handler: adapter.exchange},
+		connect.Method{Spec: capabilityServiceAssertSpec(), Handler: adapter.assert},
 	)
 }
 
@@ -99,6 +119,10 @@ func (UnimplementedCapabilityServiceHandler) Mint(context.Context, *v1.MintReque
 
 func (UnimplementedCapabilityServiceHandler) Exchange(context.Context, *v1.ExchangeRequest) (*v1.ExchangeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.capability.v1.CapabilityService.Exchange is not implemented")
+}
+
+func (UnimplementedCapabilityServiceHandler) Assert(context.Context, *v1.AssertRequest) (*v1.AssertResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.capability.v1.CapabilityService.Assert is not implemented")
 }
 
 type capabilityServiceClient struct {
@@ -116,6 +140,14 @@ func (c *capabilityServiceClient) Mint(ctx context.Context, req *v1.MintRequest)
 func (c *capabilityServiceClient) Exchange(ctx context.Context, req *v1.ExchangeRequest) (*v1.ExchangeResponse, error) {
 	var res v1.ExchangeResponse
 	if err := c.client.CallUnary(ctx, capabilityServiceExchangeSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *capabilityServiceClient) Assert(ctx context.Context, req *v1.AssertRequest) (*v1.AssertResponse, error) {
+	var res v1.AssertResponse
+	if err := c.client.CallUnary(ctx, capabilityServiceAssertSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
@@ -141,6 +173,18 @@ func (h capabilityServiceHandler) exchange(ctx context.Context, _ connect.Spec, 
 		return err
 	}
 	res, err := h.svc.Exchange(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h capabilityServiceHandler) assert(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.AssertRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.Assert(ctx, &req)
 	if err != nil {
 		return err
 	}
