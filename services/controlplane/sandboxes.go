@@ -5,6 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"cofferdam.dev/pkg/rpc"
@@ -34,8 +37,36 @@ type Sandboxes struct {
 	RegistrarAddress string
 	WorkerLogs       string
 	MaxSandboxes     int
+	// MaxPerHarness is how many sandboxes of a harness may live at once.
+	MaxPerHarness perHarness
 	// Warm is how many sandboxes of the built-in profile are kept ready.
 	Warm int
+}
+
+// perHarness is a flag: id=n, separated by commas.
+type perHarness map[string]int
+
+// String implements flag.Value.
+func (p *perHarness) String() string {
+	var out []string
+	for _, id := range slices.Sorted(maps.Keys(*p)) {
+		out = append(out, id+"="+strconv.Itoa((*p)[id]))
+	}
+	return strings.Join(out, ",")
+}
+
+// Set implements flag.Value.
+func (p *perHarness) Set(value string) error {
+	*p = perHarness{}
+	for entry := range strings.SplitSeq(value, ",") {
+		id, count, _ := strings.Cut(entry, "=")
+		n, err := strconv.Atoi(count)
+		if _, twice := (*p)[id]; err != nil || id == "" || twice || n < 0 || n > process.MostInstances {
+			return fmt.Errorf("ID=N,…: each harness once, with 0 to %d", process.MostInstances)
+		}
+		(*p)[id] = n
+	}
+	return nil
 }
 
 func (s *Sandboxes) flags(fs *flag.FlagSet) {
@@ -50,6 +81,7 @@ func (s *Sandboxes) flags(fs *flag.FlagSet) {
 	fs.StringVar(&s.RegistrarAddress, "registrar", "", "address of this machine's identity registrar")
 	fs.StringVar(&s.WorkerLogs, "worker-logs", "", "`folder` for the workers' logs")
 	fs.IntVar(&s.MaxSandboxes, "max-sandboxes", process.DefaultMaxInstances, "how many sandboxes may live at once, the warm ones among them")
+	fs.Var(&s.MaxPerHarness, "max-per-harness", "how many sandboxes of a harness may live at once, over all its profiles: `ID=N`,… (default --max-sandboxes for each)")
 	fs.IntVar(&s.Warm, "warm", 0, "how many sandboxes of the built-in profile are kept ready; a file of profiles says its own")
 }
 
@@ -100,7 +132,7 @@ func (s *Sandboxes) provider(ctx context.Context, base *service.Base, rt *servic
 		Profiles:   profiles, Sockets: s.SandboxSockets, Dir: s.SandboxDir, LogDir: s.WorkerLogs, TrustDomain: rt.TrustDomain,
 		Identities:   process.NewRegistrar(registrar.HTTPClient(rt.Source), registrar.BaseURL()),
 		Ready:        ready,
-		MaxInstances: s.MaxSandboxes, Logger: rt.Logger,
+		MaxInstances: s.MaxSandboxes, MaxPerHarness: s.MaxPerHarness, Logger: rt.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox provider: %w", err)

@@ -59,7 +59,7 @@ func (p *Provider) reserve(c sandbox.Claim) (*instance, error) {
 		p.usedLocked(in)
 		return in, nil
 	}
-	if len(p.all) >= p.cfg.MaxInstances && !p.makeRoomLocked() {
+	if !p.roomLocked(profile.Harness) && !p.makeRoomLocked(profile.Harness) || len(p.all) >= p.cfg.MaxInstances && !p.makeRoomLocked("") {
 		return nil, fault.New(fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
 	}
 	return p.newLocked(profile, c.Name), nil
@@ -81,11 +81,26 @@ func (p *Provider) bestLocked(profile *Profile) *instance {
 	return best
 }
 
-// makeRoomLocked ends a warm instance of any profile: who claims goes before who
-// might.
-func (p *Provider) makeRoomLocked() bool {
+// roomLocked reports whether one more instance of a harness may live beside those
+// that there are, whatever others do.
+func (p *Provider) roomLocked(harness string) bool {
+	most, bounded := p.cfg.MaxPerHarness[harness]
+	if !bounded {
+		return true
+	}
 	for _, in := range p.all {
-		if in.freeLocked() {
+		if in.profile.Harness == harness {
+			most--
+		}
+	}
+	return most > 0
+}
+
+// makeRoomLocked ends a warm instance of a harness, or of any for "": who claims goes
+// before who might.
+func (p *Provider) makeRoomLocked(harness string) bool {
+	for _, in := range p.all {
+		if in.freeLocked() && (harness == "" || in.profile.Harness == harness) {
 			in.releaseLocked()
 			return true
 		}

@@ -52,5 +52,5 @@ func (p *Provider) describe(ctx context.Context, profile *Profile) (harnesses.En
 	if err = errors.Join(err, out.Close(), cmd.Wait()); err != nil {
 		return harnesses.Entry{}, fmt.Errorf("%s describe: %w", p.cfg.WorkerPath, err)
 	}
-	return harnesses.Parse(profile.Name, true, profile.Harness, raw)
+	return harnesses.Parse(profile.Name, !profile.Disabled, profile.Harness, raw)
 }

@@ -45,7 +45,7 @@ func (p *Provider) Warm() {
 	defer p.mu.Unlock()
 	for i := range p.cfg.Profiles {
 		profile := &p.cfg.Profiles[i]
-		if profile.Warm == 0 || p.closed {
+		if profile.Warm == 0 || profile.Disabled || p.closed {
 			continue
 		}
 		w := &pool{profile: profile, wake: make(chan struct{}, 1)}
@@ -92,7 +92,7 @@ func (p *Provider) fillLocked(w *pool) time.Duration {
 	if pause := time.Until(w.again); pause > 0 {
 		return pause
 	}
-	for !p.closed && have < w.profile.Warm && starting < startsAtOnce() && len(p.all) < p.cfg.MaxInstances {
+	for !p.closed && have < w.profile.Warm && starting < startsAtOnce() && len(p.all) < p.cfg.MaxInstances && p.roomLocked(w.profile.Harness) {
 		p.newLocked(w.profile, "")
 		have++
 		starting++

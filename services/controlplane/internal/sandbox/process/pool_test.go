@@ -224,3 +224,57 @@ func TestCloseEndsTheWarm(t *testing.T) {
 		t.Errorf("%d were made", n)
 	}
 }
+
+// A harness has no more sandboxes than it may have, over all its profiles, and the
+// warm ones give way to claims; another harness is not concerned.
+func TestAHarnessHasItsShare(t *testing.T) {
+	w := start(t, "patient", func(c *Config) {
+		c.MaxInstances, c.MaxPerHarness = 6, map[string]int{"native": 2, "none": 0}
+		c.Profiles = append(c.Profiles,
+			Profile{Name: "large", Harness: "native", Limits: small()}.withDefaults(),
+			Profile{Name: "other", Harness: "acp", Limits: small()}.withDefaults(),
+			Profile{Name: "nothing", Harness: "none", Limits: small()}.withDefaults())
+	})
+	w.claim(t, "hc-1")
+	if _, err := w.Claim(t.Context(), sandbox.Claim{Name: "hc-2", Profile: "large", Harness: "native"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []sandbox.Claim{{Name: "hc-3", Harness: "native"}, {Name: "hc-4", Profile: "large", Harness: "native"}, {Name: "hc-5", Harness: "none"}} {
+		_, err := w.Claim(t.Context(), c)
+		if !fault.Is(err, fault.SandboxCapacity) || fault.From(err, "").RetryAfter() <= 0 {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if _, err := w.Claim(t.Context(), sandbox.Claim{Name: "hc-6", Harness: "acp"}); err != nil {
+		t.Errorf("another harness: %v", err)
+	}
+	w.claim(t, "hc-1") // it is there already
+	if err := w.Release(t.Context(), "hc-2"); err != nil {
+		t.Fatal(err)
+	}
+	w.claim(t, "hc-7")
+}
+
+// Nothing is made of a profile that is switched off, warm or claimed, and a claim
+// without a profile gets one that is not.
+func TestAProfileThatIsSwitchedOff(t *testing.T) {
+	w := start(t, "patient", func(c *Config) {
+		off := Profile{Name: "off", Harness: "acp", Limits: small(), Warm: 1, Disabled: true}.withDefaults()
+		second := Profile{Name: "second", Harness: "native", Limits: small()}.withDefaults()
+		c.Profiles[0].Disabled = true
+		c.Profiles = append(c.Profiles, off, second)
+	})
+	w.Warm()
+	for _, c := range []sandbox.Claim{{Name: "hc-1", Profile: "small", Harness: "native"}, {Name: "hc-2", Profile: "off", Harness: "acp"}, {Name: "hc-3", Harness: "acp"}} {
+		_, err := w.Claim(t.Context(), c)
+		if !fault.Is(err, fault.SandboxCapacity) || fault.From(err, "").RetryAfter() <= 0 {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if n := w.ids.requests(); n != 0 {
+		t.Errorf("%d instances were made", n)
+	}
+	if _, err := w.Claim(t.Context(), sandbox.Claim{Name: "hc-4", Harness: "native"}); err != nil {
+		t.Error(err)
+	}
+}

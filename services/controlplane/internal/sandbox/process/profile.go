@@ -52,6 +52,9 @@ type Profile struct {
 	Limits  Limits        `json:"limits,omitzero"`
 	// Warm is how many instances are kept ready for claims.
 	Warm int `json:"warm,omitempty"`
+	// Disabled switches the profile off: nothing is made of it, and a claim is told to
+	// come again.
+	Disabled bool `json:"disabled,omitempty"`
 }
 
 // ProgramWorld is what a hosted agent program finds beside its own folders.
@@ -238,16 +241,30 @@ func reserved(path string) bool {
 	return slices.ContainsFunc(own, func(o string) bool { return within(path, o) || within(o, path) })
 }
 
+// enabledAgain is how long to wait for a profile that is switched off, which takes a
+// person and a new start.
+const enabledAgain = time.Minute
+
+var errDisabled = errors.New("the operator has switched the sandbox profile off")
+
 var errNoProfile = errors.New("no sandbox profile has this name and runs this harness: see --sandbox-profiles")
 
 // profileOf gives the profile of a claim. A claim without one gets the first that
-// runs its harness.
+// runs its harness and is not switched off.
 func (p *Provider) profileOf(c sandbox.Claim) (*Profile, error) {
+	off := false
 	for i := range p.cfg.Profiles {
 		profile := &p.cfg.Profiles[i]
-		if profile.Harness == c.Harness && (c.Profile == "" || c.Profile == profile.Name) {
+		switch {
+		case profile.Harness != c.Harness || c.Profile != "" && c.Profile != profile.Name:
+		case profile.Disabled:
+			off = true
+		default:
 			return profile, nil
 		}
+	}
+	if off {
+		return nil, fault.Wrap(errDisabled, fault.SandboxCapacity, "process.Claim", fault.RetryAfter(enabledAgain))
 	}
 	return nil, fault.Wrap(errNoProfile, fault.WorkerMismatch, "process.Claim")
 }

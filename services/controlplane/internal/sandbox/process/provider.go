@@ -96,6 +96,9 @@ type Config struct {
 	Ready func(ctx context.Context, in sandbox.Instance) error
 	// MaxInstances bounds how many live at once; 0 is DefaultMaxInstances.
 	MaxInstances int
+	// MaxPerHarness bounds how many of one harness live at once, over all profiles that
+	// run it; a harness that is not named has MaxInstances.
+	MaxPerHarness map[string]int
 	// MaxIdle is how long a warm instance may wait for its claim before another one
 	// takes its place; 0 is DefaultMaxIdle.
 	MaxIdle time.Duration
