@@ -98,13 +98,19 @@ func (w *world) holdProgram(t *testing.T, name string) (release func()) {
 	return hold(t, p)
 }
 
-// holdQuiet stops one of those that write records where it is not just doing that:
-// what it has locked would be locked for all.
+// holdQuiet stops the one process of a program that writes records where it is not
+// just doing that: what it has locked would be locked for all.
 func (w *world) holdQuiet(t *testing.T, name string) (release func()) {
+	t.Helper()
+	return w.holdQuietly(t, func() func() { return w.holdProgram(t, name) })
+}
+
+// holdQuietly does it with whatever stop stops.
+func (w *world) holdQuietly(t *testing.T, stop func() (release func())) (release func()) {
 	t.Helper()
 	records := w.database(t, "records.db", "rw")
 	until(t, "a moment in which nothing is written", func(ctx context.Context) (bool, error) {
-		release = w.holdProgram(t, name)
+		release = stop()
 		conn, err := records.Conn(ctx)
 		if err != nil {
 			return false, err

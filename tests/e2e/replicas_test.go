@@ -152,15 +152,13 @@ func (r *replicas) pause(t *testing.T) {
 	c := r.talk()
 	run := r.at(c, 2).begin(t, ">>say before\n>>sleep 3000\n>>say after")
 	r.at(c, 0).sees(t, run.RunID, "text.delta")
-	r.signal(t, 2, syscall.SIGSTOP)
-	woken := false
-	wake := func() {
-		if !woken {
-			woken = true
-			r.signal(t, 2, syscall.SIGCONT)
+	wake := r.holdQuietly(t, func() func() {
+		p, err := r.Replica(2)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	defer wake()
+		return hold(t, p)
+	})
 	ended := r.at(c, 0).end(t, run)
 	r.lost(t, ended, "none")
 	next := r.at(c, 1).tell(t, "go on")

@@ -22,6 +22,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/harnesses"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
 
@@ -45,6 +46,10 @@ type Options struct {
 	Owner   string
 	// Agents keeps the versions of agents; another stack on it knows them too.
 	Agents agents.Store
+	// Beside is a stack whose sandboxes and workers this one shares: another replica.
+	Beside *Stack
+	// Life, where it is not nil, ends at one of its writes.
+	Life *Life
 	// RunTimeout of the agent "demo", in seconds.
 	RunTimeout uint32
 	// Change edits the configuration before the service is made.
@@ -99,15 +104,23 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	}
 	td := spiffeid.RequireTrustDomainFromString("cofferdam.local")
 	s := &Stack{Agents: registry, Provider: NewProvider(td), Workers: NewWorkers(script), Files: &Files{}}
+	if o.Beside != nil {
+		s.Provider, s.Workers = o.Beside.Provider, o.Beside.Workers
+	}
 	s.Provider.onGone = s.Workers.Gone
+	var provider sandbox.Provider = s.Provider
+	var workers worker.Dialer = s.Workers
+	if o.Life != nil {
+		o.Backend, provider, workers = mortalStore{o.Backend, o.Life}, mortalProvider{provider, o.Life}, mortalDialer{workers, o.Life}
+	}
 	s.Writer = binding.NewWriter(o.Backend, time.Now)
 	s.Guard = fence.NewGuard(s.Writer, time.Now)
 	cfg := runs.Config{
-		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: s.Provider, Files: s.Files, Environment: "test", Owner: o.Owner,
+		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: provider, Files: s.Files, Environment: "test", Owner: o.Owner,
 		Bounds: event.DefaultBounds(), Logger: logger, Meter: noop.NewMeterProvider().Meter("test"),
 		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, CancelGrace: 200 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
 		Leases: lease.New(lease.Config{
-			Writer: s.Writer, Guard: s.Guard, Provider: s.Provider, Workers: s.Workers, Minter: minter{}, Tools: noTools{},
+			Writer: s.Writer, Guard: s.Guard, Provider: provider, Workers: workers, Minter: minter{}, Tools: noTools{},
 			TrustDomain: td, Owner: o.Owner, Logger: logger,
 		}),
 	}
