@@ -25,6 +25,7 @@ CALLS     ?= 1000
 # Cases of docs/model/cases.txt: ci, all, or names.
 CASES     ?= ci
 OPS       ?= 10000
+DURATION  ?= 10m
 # One cut of each benchmark; 5 of them and benchstat tell noise from change.
 BENCHFLAGS ?= -benchmem -count=1
 
@@ -134,6 +135,10 @@ scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandb
 .PHONY: chaos-tools
 chaos-tools: build ## Make CALLS (1000) tool calls while broker, workers and control plane are killed; counts what happened twice
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/chaostools/cmd/chaostools -calls $(CALLS)
+
+.PHONY: chaos-replicas
+chaos-replicas: build ## Run three replicas for DURATION (10m) while replicas, workers and their host are killed; checks every run and every stream
+	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/chaosreplicas/cmd/chaosreplicas -duration $(DURATION)
 
 .PHONY: linearizability
 linearizability: bin/cofferdam-ferretdb ## Have 64 clients make OPS (10000) writes on each back end, with lost answers and kills, and check that one order explains them

@@ -24,7 +24,6 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"cofferdam.dev/tests/internal/apiclient"
-	"cofferdam.dev/tests/internal/procs"
 	"cofferdam.dev/tests/stack"
 )
 
@@ -202,28 +201,11 @@ func (c *chaos) kill(ctx context.Context) {
 		case <-time.After(rand.N(maxCalm)): //nolint:gosec // chance, not secrets
 		}
 		p := parts[rand.IntN(len(parts))] //nolint:gosec // chance, not secrets
-		if time.Since(last[p.program]) >= p.life && c.killOne(p.program) {
+		if time.Since(last[p.program]) >= p.life && c.stack.KillOne(p.program, syscall.SIGKILL) {
+			c.kills.Add(1)
 			last[p.program] = time.Now()
 		}
 	}
-}
-
-// killOne kills one of the processes that run a program, if there is one.
-func (c *chaos) killOne(program string) bool {
-	all, err := c.stack.Processes()
-	if err != nil {
-		return false // one of them ended while it was looked at
-	}
-	all = slices.DeleteFunc(all, func(p procs.Process) bool { return p.Program() != program || !p.Alive() })
-	if len(all) == 0 {
-		return false
-	}
-	p := all[rand.IntN(len(all))] //nolint:gosec // chance, not secrets
-	if syscall.Kill(p.PID, syscall.SIGKILL) != nil {
-		return false
-	}
-	c.kills.Add(1)
-	return true
 }
 
 // judge reads the ledger once everything has come to rest.

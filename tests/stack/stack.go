@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,6 +180,20 @@ func (s *Stack) Program(name string) (procs.Process, error) {
 		return procs.Process{}, fmt.Errorf("%d processes of the stack are %s, want 1", len(found), name)
 	}
 	return found[0], nil
+}
+
+// KillOne sends a signal to one of the processes that run a program, by chance, and
+// reports whether there was one.
+func (s *Stack) KillOne(program string, sig syscall.Signal) bool {
+	all, err := s.Processes()
+	if err != nil {
+		return false // one of them ended while it was looked at
+	}
+	all = slices.DeleteFunc(all, func(p procs.Process) bool { return p.Program() != program || !p.Alive() })
+	if len(all) == 0 {
+		return false
+	}
+	return syscall.Kill(all[rand.IntN(len(all))].PID, sig) == nil //nolint:gosec // chance, not secrets
 }
 
 // Terminate sends SIGTERM and waits until the command has ended, bounded by ctx.

@@ -40,6 +40,9 @@ type driver struct {
 	stopped bool
 	// terminal is the worker's own terminal, as far as it is believed.
 	terminal event.Data
+	// stream is what may still come after it, until hangUp ends it.
+	stream worker.Stream
+	hangUp context.CancelFunc
 }
 
 // launch drives a run in a goroutine that the service waits for.
@@ -89,6 +92,7 @@ func (d *driver) drive(ctx context.Context) {
 	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	d.end(ended, d.wish(ctx, err))
+	d.drain(ended)
 	if d.held != nil {
 		d.held.Client.Close()
 	}
@@ -103,11 +107,18 @@ func (d *driver) turn(ctx context.Context) error {
 	}
 	d.held, d.grant = &held, held.Grant
 	d.env = held.Grant.Envelope()
-	stream, err := d.begin(ctx, held)
+	streaming, hangUp := context.WithCancel(ctx)
+	stream, err := d.begin(streaming, held)
 	if err != nil {
+		hangUp()
 		return err
 	}
 	err = d.pump(ctx, stream)
+	if err == nil {
+		d.stream, d.hangUp = stream, hangUp
+		return nil
+	}
+	defer hangUp()
 	return errors.Join(err, ignoreClosed(stream.Close()))
 }
 
@@ -168,18 +179,18 @@ func (d *driver) pump(ctx context.Context, stream worker.Stream) error {
 			return err
 		}
 		if err := d.authentic(frame); err != nil {
-			d.drop(ctx, len(frame.Events), "foreign")
+			d.drop(ctx, len(frame.Events), lateForeign)
 			return err
 		}
-		terminal, err := d.log.take(ctx, d.grant, frame.Events)
-		if errors.Is(err, binding.ErrEnded) {
-			d.drop(ctx, len(frame.Events), "ended")
-			return err
+		terminal, late, err := d.log.take(ctx, d.grant, frame.Events)
+		if reason := d.lateness(ctx, err); reason != "" {
+			d.drop(ctx, len(frame.Events), reason)
 		}
 		if err != nil {
 			return err
 		}
 		if terminal != nil {
+			d.drop(ctx, late, lateTerminal)
 			d.terminal, d.stopped = terminal, true
 			return nil
 		}
@@ -199,7 +210,11 @@ func (d *driver) authentic(f worker.Frame) error {
 	return nil
 }
 
+// drop counts events that are not taken. It is called also where there are none.
 func (d *driver) drop(ctx context.Context, n int, reason string) {
+	if n == 0 {
+		return
+	}
 	d.s.late.Add(ctx, int64(n), metric.WithAttributes(attribute.String("reason", reason)))
 }
 

@@ -33,16 +33,17 @@ func newJournal(s *Service, rec binding.Record, run binding.Run) *journal {
 }
 
 // take commits a frame's events. A terminal is accepted but not appended: it
-// goes into the log with the decision that it agrees with. Errors: protocol,
+// goes into the log with the decision that it agrees with. What the frame has
+// behind it comes too late, and late says how many that are. Errors: protocol,
 // stale_lease, binding.ErrEnded.
-func (j *journal) take(ctx context.Context, g fence.Grant, events []event.Event) (terminal event.Data, err error) {
+func (j *journal) take(ctx context.Context, g fence.Grant, events []event.Event) (terminal event.Data, late int, err error) {
 	var batch []event.Event
-	for _, e := range events {
+	for i, e := range events {
 		if e.Type().Terminal() {
 			if err := j.machine.Check(e); err != nil {
-				return nil, fault.Wrap(err, fault.Protocol, "runs.take")
+				return nil, 0, fault.Wrap(err, fault.Protocol, "runs.take")
 			}
-			terminal = e.Data
+			terminal, late = e.Data, len(events)-i-1
 			break
 		}
 		err := j.machine.Accept(e)
@@ -51,14 +52,14 @@ func (j *journal) take(ctx context.Context, g fence.Grant, events []event.Event)
 			continue
 		}
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Protocol, "runs.take")
+			return nil, 0, fault.Wrap(err, fault.Protocol, "runs.take")
 		}
 		batch = append(batch, e)
 	}
 	if len(batch) == 0 {
-		return terminal, nil
+		return terminal, late, nil
 	}
-	return terminal, j.commit(ctx, g, batch)
+	return terminal, late, j.commit(ctx, g, batch)
 }
 
 // commit appends a frame's events. More than fit a frame are no frame of the

@@ -41,6 +41,9 @@ type killing struct {
 	play func(*dying)
 	// found, where it is not nil, is what the replica finds when it begins.
 	found func(*dying)
+	// quiet keeps the replica from beating, by which it would find out about a cancel
+	// at any moment.
+	quiet bool
 	// before and after are what comes of it where the write did not happen, and where
 	// it did and its reply was lost.
 	before, after aftermath
@@ -96,7 +99,7 @@ func killings() []killing {
 		{write: 6, at: "lease ready", play: (*dying).turn, before: none(lost), after: none(lost)},
 		{write: 6, at: "lease bound", play: (*dying).turn, before: none(lost), after: none(lost)},
 		{write: 6, at: "replace", play: (*dying).evict, before: gone, after: gone},
-		{write: 7, at: "clear", play: (*dying).clear, before: uncleared, after: cleared},
+		{write: 7, at: "clear", play: (*dying).clear, quiet: true, before: uncleared, after: cleared},
 		{write: 8, at: "drop lease", play: (*dying).evict, before: gone, after: gone},
 		{write: 8, at: "revoke", found: (*dying).adopt, before: revoked, after: revoked},
 		{write: 8, at: "put terminal", found: (*dying).adopt, before: revoked, after: revoked},
@@ -196,7 +199,11 @@ func (k killing) run(t *testing.T, store binding.Backend, after bool, want after
 	var acts atomic.Int64
 	agents := &agentstoretest.Memory{}
 	d := &dying{t: t, ctx: ctx, life: runstest.NewLife(k.at, after), acts: &acts, raw: binding.NewWriter(store, time.Now)}
-	d.s = runstest.Make(t, nil, runstest.Options{Backend: store, Agents: agents, Owner: "cp-1", Life: d.life})
+	d.s = runstest.Make(t, nil, runstest.Options{Backend: store, Agents: agents, Owner: "cp-1", Life: d.life, Change: func(c *runs.Config) {
+		if k.quiet {
+			c.BeatEvery = time.Hour
+		}
+	}})
 	d.s.Workers.Play(d.effect())
 	id := bindingID(t)
 	d.run = binding.RunID(id, 0, key)

@@ -106,8 +106,9 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	s := &Stack{Agents: registry, Provider: NewProvider(td), Workers: NewWorkers(script), Files: &Files{}}
 	if o.Beside != nil {
 		s.Provider, s.Workers = o.Beside.Provider, o.Beside.Workers
+	} else {
+		s.Provider.onGone = s.Workers.Gone
 	}
-	s.Provider.onGone = s.Workers.Gone
 	var provider sandbox.Provider = s.Provider
 	var workers worker.Dialer = s.Workers
 	if o.Life != nil {
