@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"time"
 )
 
 // MaxBytes bounds one blob: 64 MiB.
@@ -34,6 +35,17 @@ type Store interface {
 	Open(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
 	// Delete removes one. A repeat is harmless.
 	Delete(ctx context.Context, key string) error
+	// Each tells of every blob below a folder, a key without its end, in no order:
+	// those that were there before it began, and stay, at least. It ends with the
+	// first error of tell, and gives it back.
+	Each(ctx context.Context, folder string, tell func(Entry) error) error
+}
+
+// Entry is what a store knows of a blob.
+type Entry struct {
+	Key string
+	// Written is when it was committed, by the clock of the store.
+	Written time.Time
 }
 
 // Writer writes one blob. Exactly one of Commit and Abort ends it.

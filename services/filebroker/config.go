@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"time"
 
 	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/rpc"
@@ -11,8 +12,14 @@ import (
 	"cofferdam.dev/pkg/storeaddr"
 )
 
-// defaultQuota is what the files of one conversation may have together.
-const defaultQuota = 256 << 20
+const (
+	// defaultQuota is what the files of one conversation may have together.
+	defaultQuota        = 256 << 20
+	defaultCollectAfter = 24 * time.Hour
+	defaultCollectEvery = 15 * time.Minute
+	// minCollectAfter leaves a caller the time to start a run with a file.
+	minCollectAfter = time.Minute
+)
 
 // Config of the file broker.
 type Config struct {
@@ -27,6 +34,9 @@ type Config struct {
 	BlobURL string
 	// QuotaBytes is what the files of one conversation may have together.
 	QuotaBytes int64
+	// CollectAfter is how long a file is kept that nothing refers to, and CollectEvery
+	// how often such files are looked for.
+	CollectAfter, CollectEvery time.Duration
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
 	// believed, and Issuer what stands in its tokens.
 	CapabilityURL string
@@ -42,6 +52,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.HandleStore, "handle-store", "", "handles and objects, may be the one of -store: "+storeaddr.Usage)
 	fs.StringVar(&c.BlobURL, "blob-url", "", "`URL` of the folder with the contents of files, file:///path; made with mode 0700 if it is not there")
 	fs.Int64Var(&c.QuotaBytes, "quota-bytes", defaultQuota, "what the files of one conversation may have together, in `bytes`")
+	fs.DurationVar(&c.CollectAfter, "collect-after", defaultCollectAfter, "how long a file is kept that no run was given, or whose conversation was cleared, from when it was stored on")
+	fs.DurationVar(&c.CollectEvery, "collect-every", defaultCollectEvery, "how often such files, and what processes that died have left, are looked for")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
@@ -61,6 +73,12 @@ func (c *Config) Validate() error {
 	}
 	if c.QuotaBytes < 1 {
 		errs = append(errs, errors.New("--quota-bytes: 1 or more"))
+	}
+	if c.CollectAfter < minCollectAfter {
+		errs = append(errs, fmt.Errorf("--collect-after: %s or more", minCollectAfter))
+	}
+	if c.CollectEvery < time.Second {
+		errs = append(errs, errors.New("--collect-every: 1s or more"))
 	}
 	if _, err := c.capability(); err != nil {
 		errs = append(errs, fmt.Errorf("--capability-url and --capability-id: %w", err))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"cofferdam.dev/pkg/binding"
@@ -32,6 +33,9 @@ type Service struct {
 	rt      *service.Runtime
 	handler http.Handler
 	closers []func() error
+
+	files        *files.Service
+	collectEvery time.Duration
 }
 
 // New opens the stores. What it opened is closed by Close, or here where it
@@ -58,14 +62,16 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		return err
 	}
 	writer := binding.NewWriter(backend, time.Now)
+	domain.Records, domain.CollectAfter = writer, cfg.CollectAfter
 	domain.Guard, domain.Effects = fence.NewGuard(writer, time.Now), binding.NewEffects(writer)
+	s.files, s.collectEvery = files.New(domain), cfg.CollectEvery
 	s.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.rt.TrustDomain,
 		Logger:      s.rt.Logger,
 		Verifier:    verifier,
 		Guard:       domain.Guard,
 		Telemetry:   s.rt.Telemetry,
-		Files:       files.New(domain),
+		Files:       s.files,
 	})
 	return err
 }
@@ -126,10 +132,35 @@ func (s *Service) verifier(cfg *Config, deps Deps) (*capability.Verifier, error)
 // Handler serves the RPC service.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Run serves until ctx ends, and then closes the service.
+// Run serves and collects until ctx ends, and then closes the service.
 func (s *Service) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
+	collecting, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.collect(collecting) })
+	defer wg.Wait() // before anything is closed
+	defer stop()
 	return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain))
+}
+
+// collect removes, every now and then, what nothing refers to.
+func (s *Service) collect(ctx context.Context) {
+	tick := time.NewTicker(s.collectEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c, err := s.files.Collect(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.rt.Logger.WarnContext(ctx, "collection of files did not come to its end; the next one goes on", "error", err.Error())
+		}
+		if c != (files.Collected{}) {
+			s.rt.Logger.InfoContext(ctx, "files were collected", "staged", c.Staged, "objects", c.Objects, "uploads", c.Uploads, "blobs", c.Strays)
+		}
+	}
 }
 
 // Close closes what New opened, the last first. It can be repeated.

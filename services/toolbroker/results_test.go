@@ -89,14 +89,17 @@ func (k *keeper) serveWith(t *testing.T, service capabilityv1connect.CapabilityS
 	})
 	capabilityv1connect.RegisterCapabilityServiceHandler(c.Connect(), service)
 	f := pkgrpc.NewServer(k.stand.RPC(), map[string]pkgrpc.Policy{
-		filebrokerv1connect.FileBrokerServicePutObjectProcedure:   {},
-		filebrokerv1connect.FileBrokerServicePutFileProcedure:     {},
-		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:  {},
-		filebrokerv1connect.FileBrokerServiceReadObjectProcedure:  {},
-		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: {},
-		filebrokerv1connect.FileBrokerServiceDownloadProcedure:    {},
-		filebrokerv1connect.FileBrokerServiceUploadProcedure:      {},
-		filebrokerv1connect.FileBrokerServicePutResultProcedure:   {Callers: broker, Audience: capability.FileBroker, Fence: pkgrpc.RunFence},
+		filebrokerv1connect.FileBrokerServicePutObjectProcedure:      {},
+		filebrokerv1connect.FileBrokerServicePutFileProcedure:        {},
+		filebrokerv1connect.FileBrokerServiceUploadPartProcedure:     {},
+		filebrokerv1connect.FileBrokerServiceUploadStatusProcedure:   {},
+		filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure: {},
+		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:     {},
+		filebrokerv1connect.FileBrokerServiceReadObjectProcedure:     {},
+		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:    {},
+		filebrokerv1connect.FileBrokerServiceDownloadProcedure:       {},
+		filebrokerv1connect.FileBrokerServiceUploadProcedure:         {},
+		filebrokerv1connect.FileBrokerServicePutResultProcedure:      {Callers: broker, Audience: capability.FileBroker, Fence: pkgrpc.RunFence},
 	})
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(f.Connect(), k)
 	serve := func(name string, s *pkgrpc.Server) string {

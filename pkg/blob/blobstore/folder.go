@@ -143,6 +143,37 @@ func (f *folder) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
+// Each implements [blob.Store].
+func (f *folder) Each(ctx context.Context, folder string, tell func(blob.Entry) error) error {
+	if err := usable(ctx, folder); err != nil {
+		return fmt.Errorf("list blobs: %w", err)
+	}
+	err := fs.WalkDir(f.root.FS(), folder, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // gone by now, or nothing was ever there
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !d.Type().IsRegular():
+			return nil
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return tell(blob.Entry{Key: name, Written: info.ModTime()})
+	})
+	if err != nil {
+		return fmt.Errorf("list blobs: %w", err)
+	}
+	return nil
+}
+
 func usable(ctx context.Context, key string) error {
 	if !blob.ValidKey(key) {
 		return errors.New("not a key")

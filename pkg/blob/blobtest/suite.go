@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/blob"
 )
@@ -34,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		"a part from an offset on":         ranges,
 		"the last of two stands":           replaced,
 		"what is no key":                   noKey,
+		"all of a folder are told":         each,
 	} {
 		t.Run(name, func(t *testing.T) { f(test{t, open(t)}) })
 	}
@@ -191,6 +194,50 @@ func replaced(t test) {
 	}
 	if got := t.read(); string(got) != "second" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func each(t test) {
+	before := time.Now().Add(-time.Hour) // the clock is the store's
+	want := map[string]bool{}
+	for _, k := range []string{key, key + "2", "objects/another/obj_1", "parts/digest/obj_1/a"} {
+		t.write(k, []byte(k))
+		want[k] = true
+	}
+	t.write("object", []byte("beside"))
+	t.write("objects2/digest/obj_1", []byte("beside"))
+	w := t.create(t.Context(), "objects/digest/not_yet")
+	if _, err := w.Write([]byte("half")); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, folder := range []string{"objects", "parts", "none"} {
+		err := t.Each(t.Context(), folder, func(e blob.Entry) error {
+			if got[e.Key] || e.Written.Before(before) {
+				t.Errorf("%s was told twice, or is of %v", e.Key, e.Written)
+			}
+			got[e.Key] = true
+			return t.Delete(t.Context(), e.Key) // as who collects does
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if err := w.Abort(); err != nil {
+		t.Error(err)
+	}
+	t.write(key, []byte("content"))
+	stop := errors.New("enough")
+	if err := t.Each(t.Context(), "objects", func(blob.Entry) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := t.Each(ctx, "objects", func(blob.Entry) error { return nil }); err == nil {
+		t.Error("it did not end with its context")
 	}
 }
 

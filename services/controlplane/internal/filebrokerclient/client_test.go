@@ -103,8 +103,11 @@ func open(t *testing.T, as string, f *fake) (*rpctest.Stand, *filebrokerclient.C
 	policy := rpc.Policy{Callers: allow, Fence: rpc.RunFence}
 	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure: policy, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: policy,
-		filebrokerv1connect.FileBrokerServicePutFileProcedure:    {Callers: allow, Fence: rpc.LeaseFence},
-		filebrokerv1connect.FileBrokerServiceStatObjectProcedure: {Callers: allow}, filebrokerv1connect.FileBrokerServiceReadObjectProcedure: {Callers: allow},
+		filebrokerv1connect.FileBrokerServicePutFileProcedure:        {Callers: allow, Fence: rpc.LeaseFence},
+		filebrokerv1connect.FileBrokerServiceUploadPartProcedure:     {},
+		filebrokerv1connect.FileBrokerServiceUploadStatusProcedure:   {},
+		filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure: {},
+		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:     {Callers: allow}, filebrokerv1connect.FileBrokerServiceReadObjectProcedure: {Callers: allow},
 		filebrokerv1connect.FileBrokerServicePutResultProcedure: {}, filebrokerv1connect.FileBrokerServiceDownloadProcedure: {}, filebrokerv1connect.FileBrokerServiceUploadProcedure: {},
 	})
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(server.Connect(), f)

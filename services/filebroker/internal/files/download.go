@@ -13,14 +13,16 @@ import (
 // content where the object has none; chunk must not be kept.
 type Reader func(info *Info, chunk []byte) error
 
-// Download sends the object of a download handle. The last part leaves only when
-// the SHA-256 of all of them is the object's: a damaged object never ends
-// cleanly. It ends with ctx, with the deadline of the request and with the
+// Download sends the object of a download handle, or a range of it. Of the whole
+// object the last part leaves only when the SHA-256 of all of them is the object's: a
+// damaged object never ends cleanly. It ends with ctx, with the deadline of the request and with the
 // handle, whoever reads slowly.
 //
-// Faults: those of a handle; persistence_failed where the object is damaged or
+// Faults: those of a handle; handle_denied also where another request has used up a
+// handle for one use; invalid_request for a range that the object does not have;
+// persistence_failed where the object is damaged or
 // missing; deadline_exceeded.
-func (s *Service) Download(ctx context.Context, c Caller, handle string, send Reader) error {
+func (s *Service) Download(ctx context.Context, c Caller, handle string, r Range, send Reader) error {
 	const op = "files.Download"
 	h, err := s.authorize(ctx, c, handle, DirectionDownload)
 	if err != nil {
@@ -35,7 +37,16 @@ func (s *Service) Download(ctx context.Context, c Caller, handle string, send Re
 	if o.BindingID != h.BindingID || o.Epoch != h.Epoch {
 		return fault.New(fault.HandleDenied, op)
 	}
-	return s.send(ctx, o, Range{}, send)
+	if h.SingleUse {
+		key := c.Grant.Envelope().IdempotencyKey
+		switch by, err := s.catalogue.UseHandle(ctx, h.ID, key); {
+		case err != nil:
+			return failed(ctx, err, op)
+		case by != key:
+			return fault.New(fault.HandleDenied, op, fault.Detail("handle: it was for one use"))
+		}
+	}
+	return s.send(ctx, o, r, send)
 }
 
 // transfer sends the info and then all of r, and the last part of it only when it

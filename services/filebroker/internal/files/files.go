@@ -18,11 +18,8 @@
 //
 // # What is left behind
 //
-// An attempt that ends in order takes its staged object with it. One that is
-// killed leaves a blob that no visible object names, and a reservation that
-// stops counting at the deadline of its request. Collecting both, and objects
-// that no handle or state refers to, needs a sweeper, which is not part of this
-// version.
+// An attempt that ends in order takes its staged object with it. What one leaves
+// that is killed, and what nothing refers to any more, [Service.Collect] removes.
 package files
 
 import (
@@ -42,6 +39,10 @@ type Config struct {
 	Effects   *binding.Effects
 	Catalogue Catalogue
 	Blobs     blob.Store
+	// Records have the epochs of conversations.
+	Records fence.Reader
+	// CollectAfter is how long a file is kept that nothing refers to.
+	CollectAfter time.Duration
 	// QuotaBytes is what the objects of one binding may have together.
 	QuotaBytes int64
 	Logger     *slog.Logger
@@ -49,7 +50,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Service has the four operations. It is safe for concurrent use.
+// Service has the operations. It is safe for concurrent use.
 type Service struct {
 	guard     *fence.Guard
 	effects   *binding.Effects
@@ -58,6 +59,9 @@ type Service struct {
 	quota     int64
 	logger    *slog.Logger
 	now       func() time.Time
+
+	records      fence.Reader
+	collectAfter time.Duration
 }
 
 // New makes the service.
@@ -65,6 +69,7 @@ func New(cfg Config) *Service {
 	return &Service{
 		guard: cfg.Guard, effects: cfg.Effects, catalogue: cfg.Catalogue, blobs: cfg.Blobs,
 		quota: cfg.QuotaBytes, logger: cfg.Logger, now: cfg.Now,
+		records: cfg.Records, collectAfter: cfg.CollectAfter,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"cofferdam.dev/pkg/fault"
@@ -18,7 +19,10 @@ type Issue struct {
 	// ObjectID of a download.
 	ObjectID string
 	// MaxBytes of an upload.
-	MaxBytes  int64
+	MaxBytes int64
+	// SingleUse of a download, and Types of an upload; see [Handle].
+	SingleUse bool
+	Types     []string
 	ExpiresAt time.Time
 }
 
@@ -40,9 +44,10 @@ func (s *Service) Issue(ctx context.Context, g fence.Grant, is Issue) (handle st
 	h := Handle{
 		ID:        "fh_" + rand.Text(),
 		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
-		Direction: is.Direction, ObjectID: is.ObjectID, MaxBytes: is.MaxBytes, ExpiresAt: is.ExpiresAt,
-		Issue:      digest.Of(e.BindingID, strconv.FormatUint(uint64(e.Epoch), 10), strconv.FormatUint(uint64(e.Generation), 10), e.RunID, e.IdempotencyKey),
-		ArgsDigest: digest.Of(string(is.Direction), is.ObjectID, strconv.FormatInt(is.MaxBytes, 10), is.ExpiresAt.UTC().Format(time.RFC3339Nano)),
+		Direction: is.Direction, ObjectID: is.ObjectID, MaxBytes: is.MaxBytes, SingleUse: is.SingleUse, Types: strings.Join(is.Types, " "), ExpiresAt: is.ExpiresAt,
+		Issue: digest.Of(e.BindingID, strconv.FormatUint(uint64(e.Epoch), 10), strconv.FormatUint(uint64(e.Generation), 10), e.RunID, e.IdempotencyKey),
+		ArgsDigest: digest.Of(string(is.Direction), is.ObjectID, strconv.FormatInt(is.MaxBytes, 10), is.ExpiresAt.UTC().Format(time.RFC3339Nano),
+			strconv.FormatBool(is.SingleUse), strings.Join(is.Types, " ")),
 	}
 	stands, err := s.catalogue.StageHandle(ctx, h, MaxHandlesPerRun)
 	switch {
@@ -55,6 +60,15 @@ func (s *Service) Issue(ctx context.Context, g fence.Grant, is Issue) (handle st
 	}
 	if _, err := s.guard.Admit(ctx, e); err != nil {
 		return "", s.abandon(ctx, err, stands.ID)
+	}
+	if is.Direction == DirectionDownload {
+		// The collection may have been first since the object was looked at.
+		switch err := s.catalogue.Refer(ctx, is.ObjectID); {
+		case errors.Is(err, ErrNoObject):
+			return "", fault.New(fault.NotFound, op, fault.Detail("object_id: no such object in this conversation"))
+		case err != nil:
+			return "", failed(ctx, err, op)
+		}
 	}
 	if err := s.catalogue.ConfirmHandle(ctx, stands.ID); err != nil {
 		return "", failed(ctx, err, op)
@@ -74,12 +88,16 @@ func (s *Service) checkIssue(ctx context.Context, g fence.Grant, is Issue) error
 		return bad("object_id: only for a download")
 	case is.Direction == DirectionUpload && (is.MaxBytes < 1 || is.MaxBytes > MaxObjectBytes):
 		return bad("max_bytes: 1 to 67108864 for an upload")
+	case is.Direction == DirectionUpload && is.SingleUse:
+		return bad("single_use: only for a download, an upload is made once")
 	case is.Direction == DirectionUpload:
 		return nil
 	case is.Direction != DirectionDownload:
 		return bad("direction: download or upload")
 	case is.MaxBytes != 0:
 		return bad("max_bytes: only for an upload")
+	case len(is.Types) > 0:
+		return bad("mime_types: only for an upload")
 	}
 	o, err := s.catalogue.Object(ctx, is.ObjectID)
 	e := g.Envelope()

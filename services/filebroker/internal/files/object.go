@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"cofferdam.dev/pkg/blob"
@@ -28,6 +29,8 @@ var (
 	ErrNoHandle = errors.New("files: no such handle")
 	// ErrNoCompletion says that nothing was completed there yet.
 	ErrNoCompletion = errors.New("files: nothing was completed")
+	// ErrNoUpload says that nothing was uploaded there in parts.
+	ErrNoUpload = errors.New("files: no such upload")
 	// ErrQuota says that the binding has no room for the object.
 	ErrQuota = errors.New("files: the quota of the binding is used up")
 	// ErrFull says that the run has as many handles as it may.
@@ -78,7 +81,7 @@ type Completion struct {
 // also from several processes, and end with their context.
 type Objects interface {
 	// StageObject reserves room for an object that nobody can see yet, until the
-	// given time. ErrQuota.
+	// given time. One of a run is referred to from its beginning. ErrQuota.
 	StageObject(ctx context.Context, o Object, until time.Time, q Quota) error
 	// SealObject writes what a staged object is known by, once that is known; it is
 	// not larger than what was reserved. ErrNoObject where it is not staged.
@@ -119,6 +122,11 @@ type Handle struct {
 	ObjectID string
 	// MaxBytes of an upload.
 	MaxBytes int64
+	// SingleUse of a download: the first request uses it up.
+	SingleUse bool
+	// Types that an upload may have, such as image/png or image/*, separated by
+	// spaces; none is any.
+	Types string
 	// ExpiresAt is never after the deadline of the run.
 	ExpiresAt time.Time
 	// Issue is the same for a repeat of the request that made the handle, and
@@ -141,10 +149,98 @@ type Handles interface {
 	DropHandle(ctx context.Context, id string) error
 	// Handle gives a confirmed handle, or ErrNoHandle.
 	Handle(ctx context.Context, id string) (Handle, error)
+	// UseHandle writes who used a handle where nobody has, and gives who stands
+	// afterwards. ErrNoHandle.
+	UseHandle(ctx context.Context, id, by string) (stands string, err error)
 }
 
-// Catalogue knows every object and handle.
+// Part of an upload.
+type Part struct {
+	blob.Content
+
+	// ID is random: two attempts at one part do not meet.
+	ID string
+}
+
+// PartialUpload is an upload of which some parts are there. Its object is staged.
+type PartialUpload struct {
+	Handle   string
+	ObjectID string
+	// BindingID of the object.
+	BindingID string
+	// ArgsDigest tells the object from another one.
+	ArgsDigest string
+	Info       Info
+	Parts      []Part
+	// ExpiresAt is that of the handle.
+	ExpiresAt time.Time
+}
+
+// Next is where the next part begins.
+func (u PartialUpload) Next() (offset int64) {
+	for _, p := range u.Parts {
+		offset += p.Size
+	}
+	return offset
+}
+
+// With gives the upload with one part more.
+func (u PartialUpload) With(p Part) PartialUpload {
+	u.Parts = append(slices.Clone(u.Parts), p)
+	return u
+}
+
+// Uploads is the catalogue of uploads that come in parts. Its methods are safe for
+// concurrent use, also from several processes, and end with their context.
+type Uploads interface {
+	// BeginUpload keeps an upload without parts where its handle has none, and gives
+	// the one that stands afterwards.
+	BeginUpload(ctx context.Context, u PartialUpload) (stands PartialUpload, err error)
+	// PartialUpload gives that of a handle, or ErrNoUpload.
+	PartialUpload(ctx context.Context, handle string) (PartialUpload, error)
+	// AppendPart adds a part behind u's, where the upload has no others, and gives
+	// the one that stands afterwards. ErrNoUpload.
+	AppendPart(ctx context.Context, u PartialUpload, p Part) (stands PartialUpload, err error)
+	// EndUpload forgets an upload. A repeat is harmless.
+	EndUpload(ctx context.Context, handle string) error
+}
+
+// Entry is an object as the collection sees it.
+type Entry struct {
+	Object
+
+	// Visible is false for a staged one. It may be visible all the same; DropObject
+	// decides.
+	Visible bool
+	// Referenced says that a run has brought it, or was given it.
+	Referenced  bool
+	CreatedAt   time.Time
+	StagedUntil time.Time
+}
+
+// Collection is what finds and removes what nobody needs. Its methods are safe for
+// concurrent use, also from several processes, and end with their context.
+type Collection interface {
+	// Entries gives objects by id, staged ones too, from the one after the id on.
+	Entries(ctx context.Context, after string, limit int) ([]Entry, error)
+	// Known reports whether there is an entry of this id.
+	Known(ctx context.Context, id string) (bool, error)
+	// Refer says for good that something refers to an object. ErrNoObject.
+	Refer(ctx context.Context, id string) error
+	// Retire removes a visible object; with unused only where nothing refers to it.
+	// Of it and Refer one wins.
+	Retire(ctx context.Context, id string, unused bool) (retired bool, err error)
+	// ExpiredUploads gives uploads whose handle expired before the time.
+	ExpiredUploads(ctx context.Context, before time.Time, limit int) ([]PartialUpload, error)
+	// ForgetExpired removes handles that expired before the time, and what else is
+	// needed no longer than they are.
+	ForgetExpired(ctx context.Context, before time.Time) error
+}
+
+// Catalogue knows every object, handle and upload.
 type Catalogue interface {
 	Objects
 	Handles
+	Uploads
+	Collection
 }

@@ -73,7 +73,11 @@ func (s *Service) reserve(ctx context.Context, e fence.Envelope, info Info) (sta
 
 // write writes a content, and keeps it only if fill says what it is.
 func (s *Service) write(ctx context.Context, o Object, fill func(io.Writer) (Info, error)) (Info, error) {
-	w, err := s.blobs.Create(ctx, o.blobKey())
+	return s.writeBlob(ctx, o.blobKey(), fill)
+}
+
+func (s *Service) writeBlob(ctx context.Context, key string, fill func(io.Writer) (Info, error)) (Info, error) {
+	w, err := s.blobs.Create(ctx, key)
 	if err != nil {
 		return Info{}, failed(ctx, err, "files.write")
 	}

@@ -48,7 +48,7 @@ func (s *Service) Upload(ctx context.Context, c Caller, handle string, info Info
 	if err != nil {
 		return Uploaded{}, err
 	}
-	if info, err = info.clean(h.MaxBytes); err != nil {
+	if info, err = h.takes(info); err != nil {
 		return Uploaded{}, err
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, h.ExpiresAt, context.DeadlineExceeded)

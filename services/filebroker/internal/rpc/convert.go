@@ -54,6 +54,17 @@ func sizeFrom(n uint64, field string) (int64, error) {
 	return int64(n), nil
 }
 
+func rangeFrom(r interface {
+	GetOffset() uint64
+	GetLength() uint64
+},
+) (out files.Range, err error) {
+	if out.Offset, err = sizeFrom(r.GetOffset(), "offset"); err == nil {
+		out.Length, err = sizeFrom(r.GetLength(), "length")
+	}
+	return out, err
+}
+
 // directionFrom gives "" for what is no direction; the domain refuses it.
 func directionFrom(d filebrokerv1.Direction) files.Direction {
 	switch d {

@@ -108,6 +108,40 @@ func doors() map[string]rpctest.Door {
 		_, err := upload(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), e, handle, info("content"), "content")
 		return err
 	}
+	uploadPart := uploadFile
+	uploadPart.Procedure = filebrokerv1connect.FileBrokerServiceUploadPartProcedure
+	uploadPart.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+		t.Helper()
+		o := open(t, s, quotaOfTests)
+		handle = dial(t, o).uploadHandle(t, 100)
+		svc := o.served()
+		svc.BeforeWrite = o.hooks.BeforeWrite // its write is not one of the record
+		return svc
+	}
+	uploadPart.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := uploadPartOf(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), e, handle, partOf("content", 0, 7), "content")
+		return err
+	}
+	completeUpload := uploadFile
+	completeUpload.Procedure, completeUpload.Streaming = filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure, false
+	completeUpload.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+		t.Helper()
+		o := open(t, s, quotaOfTests)
+		x := dial(t, o)
+		handle = x.uploadHandle(t, 100)
+		x.part(t, s.Envelope(), handle, "content", 0, 7)
+		return o.served()
+	}
+	completeUpload.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := filebrokerv1connect.NewFileBrokerServiceClient(c.RPC).CompleteUpload(ctx, &filebrokerv1.CompleteUploadRequest{Envelope: e.Proto(), Handle: handle})
+		return err
+	}
+	uploadStatus := completeUpload
+	uploadStatus.Procedure, uploadStatus.Changes = filebrokerv1connect.FileBrokerServiceUploadStatusProcedure, false
+	uploadStatus.Call = func(ctx context.Context, c *rpctest.Client, e fence.Envelope) error {
+		_, err := filebrokerv1connect.NewFileBrokerServiceClient(c.RPC).UploadStatus(ctx, &filebrokerv1.UploadStatusRequest{Envelope: e.Proto(), Handle: handle})
+		return err
+	}
 	downloadFile := sandbox
 	downloadFile.Procedure = filebrokerv1connect.FileBrokerServiceDownloadProcedure
 	downloadFile.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
@@ -127,6 +161,7 @@ func doors() map[string]rpctest.Door {
 	return map[string]rpctest.Door{
 		"put": putObject, "file": putFile, "result": putResult, "stat": statObject, "read": readObject,
 		"issue": issueHandle, "upload": uploadFile, "download": downloadFile,
+		"part": uploadPart, "status": uploadStatus, "complete": completeUpload,
 	}
 }
 
@@ -138,7 +173,7 @@ func TestDoor(t *testing.T) {
 
 // TestLeaseReplacedBetweenAdmissionAndWrite is the fence test of this service.
 func TestLeaseReplacedBetweenAdmissionAndWrite(t *testing.T) {
-	for _, name := range []string{"put", "file", "result", "issue", "upload"} {
+	for _, name := range []string{"put", "file", "result", "issue", "upload", "part"} {
 		doors()[name].Race(t)
 	}
 }

@@ -14,7 +14,11 @@ func (f *fileBroker) Download(ctx context.Context, req *filebrokerv1.DownloadReq
 	if err != nil {
 		return err
 	}
-	return f.domain.Download(ctx, c, req.GetHandle(), func(info *files.Info, chunk []byte) error {
+	r, err := rangeFrom(req)
+	if err != nil {
+		return err
+	}
+	return f.domain.Download(ctx, c, req.GetHandle(), r, func(info *files.Info, chunk []byte) error {
 		return stream.Send(&filebrokerv1.DownloadResponse{Info: infoProto(info), Chunk: chunk})
 	})
 }

@@ -37,10 +37,14 @@ import (
 // quotaOfTests is small enough to be used up.
 const quotaOfTests = 4 << 20
 
+// collectAfter is how long tests keep what nothing refers to.
+const collectAfter = 24 * time.Hour
+
 // opened is a real file broker on a Stand.
 type opened struct {
 	stand   *rpctest.Stand
 	handler http.Handler
+	files   *files.Service
 	hooks   *hooks
 	disk    *disk
 	path    string // of the catalogue
@@ -62,11 +66,13 @@ func open(t *testing.T, s *rpctest.Stand, quota int64) *opened {
 	o.hooks, o.disk = &hooks{Catalogue: entries}, &disk{Store: bucket}
 	writer := binding.NewWriter(s.Backend, time.Now)
 	guard := fence.NewGuard(writer, time.Now)
+	o.files = files.New(files.Config{
+		Guard: guard, Effects: binding.NewEffects(writer), Catalogue: o.hooks, Blobs: o.disk, QuotaBytes: quota, Logger: s.Logger, Now: o.hooks.now,
+		Records: writer, CollectAfter: collectAfter,
+	})
 	o.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.Domain.TrustDomain(), Logger: s.Logger, Verifier: s.Minter.Verifier(), Guard: guard, Telemetry: s.Telemetry,
-		Files: files.New(files.Config{
-			Guard: guard, Effects: binding.NewEffects(writer), Catalogue: o.hooks, Blobs: o.disk, QuotaBytes: quota, Logger: s.Logger, Now: o.hooks.now,
-		}),
+		Files: o.files,
 	})
 	must(t, err)
 	return o
@@ -119,7 +125,7 @@ func (o *opened) state(t *testing.T) string {
 	defer func() { must(t, db.Close()) }()
 	var out strings.Builder
 	for _, query := range []string{
-		"SELECT * FROM file_objects ORDER BY 1", "SELECT * FROM file_completions ORDER BY 1", "SELECT * FROM file_handles ORDER BY 1",
+		"SELECT * FROM file_objects ORDER BY 1", "SELECT * FROM file_completions ORDER BY 1", "SELECT * FROM file_handles ORDER BY 1", "SELECT * FROM file_uploads ORDER BY 1",
 	} {
 		dump(t, db, query, &out)
 	}
@@ -253,6 +259,20 @@ func (h *hooks) StageObject(ctx context.Context, o files.Object, until time.Time
 func (h *hooks) StageHandle(ctx context.Context, x files.Handle, most int) (files.Handle, error) {
 	h.enter()
 	return h.Catalogue.StageHandle(ctx, x, most)
+}
+
+func (h *hooks) BeginUpload(ctx context.Context, u files.PartialUpload) (files.PartialUpload, error) {
+	if h.gone.Load() {
+		return files.PartialUpload{}, errGone
+	}
+	return h.Catalogue.BeginUpload(ctx, u)
+}
+
+func (h *hooks) AppendPart(ctx context.Context, u files.PartialUpload, p files.Part) (files.PartialUpload, error) {
+	if h.gone.Load() {
+		return files.PartialUpload{}, errGone
+	}
+	return h.Catalogue.AppendPart(ctx, u, p)
 }
 
 func (h *hooks) DropObject(ctx context.Context, id string) (bool, error) {
@@ -416,6 +436,51 @@ func upload(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, 
 		}
 	}
 	return stream.CloseAndReceive()
+}
+
+// partOf is n bytes of content from offset on.
+func partOf(content string, offset, n uint32) *filebrokerv1.PartInfo {
+	return &filebrokerv1.PartInfo{Offset: uint64(offset), Size: uint64(n), Sha256: info(content[offset : offset+n]).GetSha256(), Whole: info(content)}
+}
+
+// uploadPartOf sends what is a part, in pieces.
+func uploadPartOf(ctx context.Context, c filebrokerv1connect.FileBrokerServiceClient, e fence.Envelope, handle string, p *filebrokerv1.PartInfo, content string) (*filebrokerv1.UploadPartResponse, error) {
+	stream, err := c.UploadPart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for n, chunk := range split(content) {
+		m := &filebrokerv1.UploadPartRequest{Envelope: e.Proto(), Handle: handle, Chunk: chunk}
+		if n == 0 {
+			m.Part = p
+		}
+		if stream.Send(m) != nil {
+			break // the answer says why
+		}
+	}
+	return stream.CloseAndReceive()
+}
+
+// part uploads n bytes of content, and gives where the next part begins.
+func (s *session) part(t *testing.T, e fence.Envelope, handle, content string, offset, n uint32) uint32 {
+	t.Helper()
+	res, err := uploadPartOf(s.ctx(t, e, handle), s.sandbox, e, handle, partOf(content, offset, n), content[offset:offset+n])
+	must(t, err)
+	return uint32(res.GetNextOffset()) //nolint:gosec // at most 64 MiB
+}
+
+// next is where the upload goes on.
+func (s *session) next(t *testing.T, handle string) (offset uint32, completed bool) {
+	t.Helper()
+	e := s.stand.Envelope()
+	res, err := s.sandbox.UploadStatus(s.ctx(t, e, handle), &filebrokerv1.UploadStatusRequest{Envelope: e.Proto(), Handle: handle})
+	must(t, err)
+	return uint32(res.GetNextOffset()), res.GetCompleted() //nolint:gosec // at most 64 MiB
+}
+
+func (s *session) completeParts(t *testing.T, e fence.Envelope, handle string) (*filebrokerv1.CompleteUploadResponse, error) {
+	t.Helper()
+	return s.sandbox.CompleteUpload(s.ctx(t, e, handle), &filebrokerv1.CompleteUploadRequest{Envelope: e.Proto(), Handle: handle})
 }
 
 // split gives at least one part.

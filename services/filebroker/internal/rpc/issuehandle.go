@@ -24,6 +24,7 @@ func (f *fileBroker) IssueHandle(ctx context.Context, req *filebrokerv1.IssueHan
 	}
 	id, err := f.domain.Issue(ctx, g, files.Issue{
 		Direction: directionFrom(req.GetDirection()), ObjectID: req.GetObjectId(), MaxBytes: most, ExpiresAt: req.GetExpiresAt().AsTime(),
+		SingleUse: req.GetSingleUse(), Types: req.GetMimeTypes(),
 	})
 	if err != nil {
 		return nil, err

@@ -45,9 +45,12 @@ func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: wireOverhead},
 		filebrokerv1connect.FileBrokerServicePutFileProcedure:     {Callers: controlPlane(td), Fence: rpc.LeaseFence, MaxBytes: part},
 		// A caller reads files of runs that are over, when there may be no lease.
-		filebrokerv1connect.FileBrokerServiceStatObjectProcedure: {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: wireOverhead},
-		filebrokerv1connect.FileBrokerServiceReadObjectProcedure: {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: wireOverhead},
-		filebrokerv1connect.FileBrokerServiceDownloadProcedure:   {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: wireOverhead},
-		filebrokerv1connect.FileBrokerServiceUploadProcedure:     {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: part},
+		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:     {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: wireOverhead},
+		filebrokerv1connect.FileBrokerServiceReadObjectProcedure:     {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: wireOverhead},
+		filebrokerv1connect.FileBrokerServiceDownloadProcedure:       {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: wireOverhead},
+		filebrokerv1connect.FileBrokerServiceUploadProcedure:         {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: part},
+		filebrokerv1connect.FileBrokerServiceUploadPartProcedure:     {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: part},
+		filebrokerv1connect.FileBrokerServiceUploadStatusProcedure:   {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: wireOverhead},
+		filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure: {Callers: sandboxes(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: wireOverhead},
 	}
 }

@@ -829,7 +829,12 @@ type IssueHandleRequest struct {
 	// The largest size of an upload, in bytes.
 	MaxBytes uint64 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// Not after the deadline of the run.
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// Of a download: the first request uses the handle up, and only the same request,
+	// with its idempotency key, may come again. An upload is always made once.
+	SingleUse bool `protobuf:"varint,6,opt,name=single_use,json=singleUse,proto3" json:"single_use,omitempty"`
+	// The types that an upload may have, such as image/png or image/*; none is any.
+	MimeTypes     []string `protobuf:"bytes,7,rep,name=mime_types,json=mimeTypes,proto3" json:"mime_types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -899,6 +904,20 @@ func (x *IssueHandleRequest) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *IssueHandleRequest) GetSingleUse() bool {
+	if x != nil {
+		return x.SingleUse
+	}
+	return false
+}
+
+func (x *IssueHandleRequest) GetMimeTypes() []string {
+	if x != nil {
+		return x.MimeTypes
+	}
+	return nil
+}
+
 // IssueHandleResponse has the handle.
 type IssueHandleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -946,9 +965,13 @@ func (x *IssueHandleResponse) GetHandle() string {
 
 // DownloadRequest names a handle.
 type DownloadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Envelope      *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
-	Handle        string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	Handle   string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	// A range of the object; its digest is for whoever has all of it.
+	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// 0 is all that follows.
+	Length        uint64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +1018,20 @@ func (x *DownloadRequest) GetHandle() string {
 		return x.Handle
 	}
 	return ""
+}
+
+func (x *DownloadRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *DownloadRequest) GetLength() uint64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
 }
 
 // DownloadResponse is one part of an object; the first has its info.
@@ -1183,6 +1220,416 @@ func (x *UploadResponse) GetReplayed() bool {
 	return false
 }
 
+// UploadPartRequest is a piece of one part. Every piece carries the envelope.
+type UploadPartRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Envelope *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	// In every piece: the upload handle.
+	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	// Only in the first piece.
+	Part          *PartInfo `protobuf:"bytes,3,opt,name=part,proto3" json:"part,omitempty"`
+	Chunk         []byte    `protobuf:"bytes,4,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadPartRequest) Reset() {
+	*x = UploadPartRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadPartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadPartRequest) ProtoMessage() {}
+
+func (x *UploadPartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadPartRequest.ProtoReflect.Descriptor instead.
+func (*UploadPartRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *UploadPartRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *UploadPartRequest) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *UploadPartRequest) GetPart() *PartInfo {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *UploadPartRequest) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// PartInfo says what part will come, and of which object.
+type PartInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the parts before it end.
+	Offset uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// 256 KiB to 8 MiB; the last part may be smaller.
+	Size   uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Sha256 []byte `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// The same in every part.
+	Whole         *ObjectInfo `protobuf:"bytes,4,opt,name=whole,proto3" json:"whole,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartInfo) Reset() {
+	*x = PartInfo{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartInfo) ProtoMessage() {}
+
+func (x *PartInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartInfo.ProtoReflect.Descriptor instead.
+func (*PartInfo) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PartInfo) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *PartInfo) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *PartInfo) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *PartInfo) GetWhole() *ObjectInfo {
+	if x != nil {
+		return x.Whole
+	}
+	return nil
+}
+
+// UploadPartResponse says where the next part begins.
+type UploadPartResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NextOffset    uint64                 `protobuf:"varint,1,opt,name=next_offset,json=nextOffset,proto3" json:"next_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadPartResponse) Reset() {
+	*x = UploadPartResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadPartResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadPartResponse) ProtoMessage() {}
+
+func (x *UploadPartResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadPartResponse.ProtoReflect.Descriptor instead.
+func (*UploadPartResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *UploadPartResponse) GetNextOffset() uint64 {
+	if x != nil {
+		return x.NextOffset
+	}
+	return 0
+}
+
+// UploadStatusRequest names an upload handle.
+type UploadStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Envelope      *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	Handle        string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadStatusRequest) Reset() {
+	*x = UploadStatusRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadStatusRequest) ProtoMessage() {}
+
+func (x *UploadStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadStatusRequest.ProtoReflect.Descriptor instead.
+func (*UploadStatusRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UploadStatusRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *UploadStatusRequest) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+// UploadStatusResponse says how far an upload has come.
+type UploadStatusResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	NextOffset uint64                 `protobuf:"varint,1,opt,name=next_offset,json=nextOffset,proto3" json:"next_offset,omitempty"`
+	// The handle is used up: its object is visible.
+	Completed     bool `protobuf:"varint,2,opt,name=completed,proto3" json:"completed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadStatusResponse) Reset() {
+	*x = UploadStatusResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadStatusResponse) ProtoMessage() {}
+
+func (x *UploadStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadStatusResponse.ProtoReflect.Descriptor instead.
+func (*UploadStatusResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *UploadStatusResponse) GetNextOffset() uint64 {
+	if x != nil {
+		return x.NextOffset
+	}
+	return 0
+}
+
+func (x *UploadStatusResponse) GetCompleted() bool {
+	if x != nil {
+		return x.Completed
+	}
+	return false
+}
+
+// CompleteUploadRequest names an upload handle.
+type CompleteUploadRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Envelope      *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	Handle        string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteUploadRequest) Reset() {
+	*x = CompleteUploadRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteUploadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteUploadRequest) ProtoMessage() {}
+
+func (x *CompleteUploadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteUploadRequest.ProtoReflect.Descriptor instead.
+func (*CompleteUploadRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CompleteUploadRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *CompleteUploadRequest) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+// CompleteUploadResponse names the object that is now visible.
+type CompleteUploadResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ObjectId string                 `protobuf:"bytes,1,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
+	Sha256   []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// The upload was completed by an earlier call with the same key.
+	Replayed      bool `protobuf:"varint,3,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteUploadResponse) Reset() {
+	*x = CompleteUploadResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteUploadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteUploadResponse) ProtoMessage() {}
+
+func (x *CompleteUploadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteUploadResponse.ProtoReflect.Descriptor instead.
+func (*CompleteUploadResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CompleteUploadResponse) GetObjectId() string {
+	if x != nil {
+		return x.ObjectId
+	}
+	return ""
+}
+
+func (x *CompleteUploadResponse) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *CompleteUploadResponse) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
+}
+
 var File_harness_filebroker_v1_filebroker_proto protoreflect.FileDescriptor
 
 const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
@@ -1240,7 +1687,7 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\x06length\x18\x04 \x01(\x04B\n" +
 	"\xbaH\a2\x05\x18\x80\x80\x80 R\x06length\"*\n" +
 	"\x12ReadObjectResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xca\x02\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xc4\x03\n" +
 	"\x12IssueHandleRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12J\n" +
 	"\tdirection\x18\x02 \x01(\x0e2 .harness.filebroker.v1.DirectionB\n" +
@@ -1249,12 +1696,20 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x04 \x01(\x04B\n" +
 	"\xbaH\a2\x05\x18\x80\x80\x80 R\bmaxBytes\x12A\n" +
 	"\n" +
-	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\texpiresAt\"-\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\texpiresAt\x12\x1d\n" +
+	"\n" +
+	"single_use\x18\x06 \x01(\bR\tsingleUse\x12Y\n" +
+	"\n" +
+	"mime_types\x18\a \x03(\tB:\xbaH7\x92\x014\x10\x10\"0r.2,^[a-z0-9.+-]{1,64}/([a-z0-9.+-]{1,128}|[*])$R\tmimeTypes\"-\n" +
 	"\x13IssueHandleResponse\x12\x16\n" +
-	"\x06handle\x18\x01 \x01(\tR\x06handle\"\x8a\x01\n" +
+	"\x06handle\x18\x01 \x01(\tR\x06handle\"\xd2\x01\n" +
 	"\x0fDownloadRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x127\n" +
-	"\x06handle\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\"_\n" +
+	"\x06handle\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\x12\"\n" +
+	"\x06offset\x18\x03 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\x06offset\x12\"\n" +
+	"\x06length\x18\x04 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\x06length\"_\n" +
 	"\x10DownloadResponse\x125\n" +
 	"\x04info\x18\x01 \x01(\v2!.harness.filebroker.v1.ObjectInfoR\x04info\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\fR\x05chunk\"\xe0\x01\n" +
@@ -1266,11 +1721,39 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\x0eUploadResponse\x12\x1b\n" +
 	"\tobject_id\x18\x01 \x01(\tR\bobjectId\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\x12\x1a\n" +
+	"\breplayed\x18\x03 \x01(\bR\breplayed\"\xe2\x01\n" +
+	"\x11UploadPartRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x127\n" +
+	"\x06handle\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\x123\n" +
+	"\x04part\x18\x03 \x01(\v2\x1f.harness.filebroker.v1.PartInfoR\x04part\x12\x1f\n" +
+	"\x05chunk\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\x05chunk\"\xb2\x01\n" +
+	"\bPartInfo\x12\"\n" +
+	"\x06offset\x18\x01 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80 R\x06offset\x12 \n" +
+	"\x04size\x18\x02 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x04(\x01R\x04size\x12\x1f\n" +
+	"\x06sha256\x18\x03 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\x12?\n" +
+	"\x05whole\x18\x04 \x01(\v2!.harness.filebroker.v1.ObjectInfoB\x06\xbaH\x03\xc8\x01\x01R\x05whole\"5\n" +
+	"\x12UploadPartResponse\x12\x1f\n" +
+	"\vnext_offset\x18\x01 \x01(\x04R\n" +
+	"nextOffset\"\x8e\x01\n" +
+	"\x13UploadStatusRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x127\n" +
+	"\x06handle\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\"U\n" +
+	"\x14UploadStatusResponse\x12\x1f\n" +
+	"\vnext_offset\x18\x01 \x01(\x04R\n" +
+	"nextOffset\x12\x1c\n" +
+	"\tcompleted\x18\x02 \x01(\bR\tcompleted\"\x90\x01\n" +
+	"\x15CompleteUploadRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x127\n" +
+	"\x06handle\x18\x02 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\x06handle\"i\n" +
+	"\x16CompleteUploadResponse\x12\x1b\n" +
+	"\tobject_id\x18\x01 \x01(\tR\bobjectId\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\x12\x1a\n" +
 	"\breplayed\x18\x03 \x01(\bR\breplayed*T\n" +
 	"\tDirection\x12\x19\n" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DIRECTION_DOWNLOAD\x10\x01\x12\x14\n" +
-	"\x10DIRECTION_UPLOAD\x10\x022\xa8\x06\n" +
+	"\x10DIRECTION_UPLOAD\x10\x022\xea\b\n" +
 	"\x11FileBrokerService\x12`\n" +
 	"\tPutObject\x12'.harness.filebroker.v1.PutObjectRequest\x1a(.harness.filebroker.v1.PutObjectResponse(\x01\x12`\n" +
 	"\tPutResult\x12'.harness.filebroker.v1.PutResultRequest\x1a(.harness.filebroker.v1.PutResultResponse(\x01\x12d\n" +
@@ -1281,7 +1764,11 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\n" +
 	"ReadObject\x12(.harness.filebroker.v1.ReadObjectRequest\x1a).harness.filebroker.v1.ReadObjectResponse\"\x03\x90\x02\x010\x01\x12b\n" +
 	"\bDownload\x12&.harness.filebroker.v1.DownloadRequest\x1a'.harness.filebroker.v1.DownloadResponse\"\x03\x90\x02\x010\x01\x12W\n" +
-	"\x06Upload\x12$.harness.filebroker.v1.UploadRequest\x1a%.harness.filebroker.v1.UploadResponse(\x01B:Z8cofferdam.dev/pkg/gen/harness/filebroker/v1;filebrokerv1b\x06proto3"
+	"\x06Upload\x12$.harness.filebroker.v1.UploadRequest\x1a%.harness.filebroker.v1.UploadResponse(\x01\x12c\n" +
+	"\n" +
+	"UploadPart\x12(.harness.filebroker.v1.UploadPartRequest\x1a).harness.filebroker.v1.UploadPartResponse(\x01\x12l\n" +
+	"\fUploadStatus\x12*.harness.filebroker.v1.UploadStatusRequest\x1a+.harness.filebroker.v1.UploadStatusResponse\"\x03\x90\x02\x01\x12m\n" +
+	"\x0eCompleteUpload\x12,.harness.filebroker.v1.CompleteUploadRequest\x1a-.harness.filebroker.v1.CompleteUploadResponseB:Z8cofferdam.dev/pkg/gen/harness/filebroker/v1;filebrokerv1b\x06proto3"
 
 var (
 	file_harness_filebroker_v1_filebroker_proto_rawDescOnce sync.Once
@@ -1296,69 +1783,87 @@ func file_harness_filebroker_v1_filebroker_proto_rawDescGZIP() []byte {
 }
 
 var file_harness_filebroker_v1_filebroker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_harness_filebroker_v1_filebroker_proto_goTypes = []any{
-	(Direction)(0),                // 0: harness.filebroker.v1.Direction
-	(*PutObjectRequest)(nil),      // 1: harness.filebroker.v1.PutObjectRequest
-	(*ObjectInfo)(nil),            // 2: harness.filebroker.v1.ObjectInfo
-	(*PutObjectResponse)(nil),     // 3: harness.filebroker.v1.PutObjectResponse
-	(*PutResultRequest)(nil),      // 4: harness.filebroker.v1.PutResultRequest
-	(*PutResultResponse)(nil),     // 5: harness.filebroker.v1.PutResultResponse
-	(*PutFileRequest)(nil),        // 6: harness.filebroker.v1.PutFileRequest
-	(*FileHead)(nil),              // 7: harness.filebroker.v1.FileHead
-	(*FileEnd)(nil),               // 8: harness.filebroker.v1.FileEnd
-	(*PutFileResponse)(nil),       // 9: harness.filebroker.v1.PutFileResponse
-	(*StatObjectRequest)(nil),     // 10: harness.filebroker.v1.StatObjectRequest
-	(*StatObjectResponse)(nil),    // 11: harness.filebroker.v1.StatObjectResponse
-	(*ReadObjectRequest)(nil),     // 12: harness.filebroker.v1.ReadObjectRequest
-	(*ReadObjectResponse)(nil),    // 13: harness.filebroker.v1.ReadObjectResponse
-	(*IssueHandleRequest)(nil),    // 14: harness.filebroker.v1.IssueHandleRequest
-	(*IssueHandleResponse)(nil),   // 15: harness.filebroker.v1.IssueHandleResponse
-	(*DownloadRequest)(nil),       // 16: harness.filebroker.v1.DownloadRequest
-	(*DownloadResponse)(nil),      // 17: harness.filebroker.v1.DownloadResponse
-	(*UploadRequest)(nil),         // 18: harness.filebroker.v1.UploadRequest
-	(*UploadResponse)(nil),        // 19: harness.filebroker.v1.UploadResponse
-	(*v1.Envelope)(nil),           // 20: harness.fence.v1.Envelope
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(Direction)(0),                 // 0: harness.filebroker.v1.Direction
+	(*PutObjectRequest)(nil),       // 1: harness.filebroker.v1.PutObjectRequest
+	(*ObjectInfo)(nil),             // 2: harness.filebroker.v1.ObjectInfo
+	(*PutObjectResponse)(nil),      // 3: harness.filebroker.v1.PutObjectResponse
+	(*PutResultRequest)(nil),       // 4: harness.filebroker.v1.PutResultRequest
+	(*PutResultResponse)(nil),      // 5: harness.filebroker.v1.PutResultResponse
+	(*PutFileRequest)(nil),         // 6: harness.filebroker.v1.PutFileRequest
+	(*FileHead)(nil),               // 7: harness.filebroker.v1.FileHead
+	(*FileEnd)(nil),                // 8: harness.filebroker.v1.FileEnd
+	(*PutFileResponse)(nil),        // 9: harness.filebroker.v1.PutFileResponse
+	(*StatObjectRequest)(nil),      // 10: harness.filebroker.v1.StatObjectRequest
+	(*StatObjectResponse)(nil),     // 11: harness.filebroker.v1.StatObjectResponse
+	(*ReadObjectRequest)(nil),      // 12: harness.filebroker.v1.ReadObjectRequest
+	(*ReadObjectResponse)(nil),     // 13: harness.filebroker.v1.ReadObjectResponse
+	(*IssueHandleRequest)(nil),     // 14: harness.filebroker.v1.IssueHandleRequest
+	(*IssueHandleResponse)(nil),    // 15: harness.filebroker.v1.IssueHandleResponse
+	(*DownloadRequest)(nil),        // 16: harness.filebroker.v1.DownloadRequest
+	(*DownloadResponse)(nil),       // 17: harness.filebroker.v1.DownloadResponse
+	(*UploadRequest)(nil),          // 18: harness.filebroker.v1.UploadRequest
+	(*UploadResponse)(nil),         // 19: harness.filebroker.v1.UploadResponse
+	(*UploadPartRequest)(nil),      // 20: harness.filebroker.v1.UploadPartRequest
+	(*PartInfo)(nil),               // 21: harness.filebroker.v1.PartInfo
+	(*UploadPartResponse)(nil),     // 22: harness.filebroker.v1.UploadPartResponse
+	(*UploadStatusRequest)(nil),    // 23: harness.filebroker.v1.UploadStatusRequest
+	(*UploadStatusResponse)(nil),   // 24: harness.filebroker.v1.UploadStatusResponse
+	(*CompleteUploadRequest)(nil),  // 25: harness.filebroker.v1.CompleteUploadRequest
+	(*CompleteUploadResponse)(nil), // 26: harness.filebroker.v1.CompleteUploadResponse
+	(*v1.Envelope)(nil),            // 27: harness.fence.v1.Envelope
+	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
 }
 var file_harness_filebroker_v1_filebroker_proto_depIdxs = []int32{
-	20, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
+	27, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 1: harness.filebroker.v1.PutObjectRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	20, // 2: harness.filebroker.v1.PutResultRequest.envelope:type_name -> harness.fence.v1.Envelope
+	27, // 2: harness.filebroker.v1.PutResultRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 3: harness.filebroker.v1.PutResultRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	20, // 4: harness.filebroker.v1.PutFileRequest.envelope:type_name -> harness.fence.v1.Envelope
+	27, // 4: harness.filebroker.v1.PutFileRequest.envelope:type_name -> harness.fence.v1.Envelope
 	7,  // 5: harness.filebroker.v1.PutFileRequest.head:type_name -> harness.filebroker.v1.FileHead
 	8,  // 6: harness.filebroker.v1.PutFileRequest.end:type_name -> harness.filebroker.v1.FileEnd
 	2,  // 7: harness.filebroker.v1.PutFileResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
 	2,  // 8: harness.filebroker.v1.StatObjectResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
-	20, // 9: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
+	27, // 9: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
 	0,  // 10: harness.filebroker.v1.IssueHandleRequest.direction:type_name -> harness.filebroker.v1.Direction
-	21, // 11: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 12: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	28, // 11: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
+	27, // 12: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 13: harness.filebroker.v1.DownloadResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
-	20, // 14: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	27, // 14: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 15: harness.filebroker.v1.UploadRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	1,  // 16: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
-	4,  // 17: harness.filebroker.v1.FileBrokerService.PutResult:input_type -> harness.filebroker.v1.PutResultRequest
-	14, // 18: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
-	6,  // 19: harness.filebroker.v1.FileBrokerService.PutFile:input_type -> harness.filebroker.v1.PutFileRequest
-	10, // 20: harness.filebroker.v1.FileBrokerService.StatObject:input_type -> harness.filebroker.v1.StatObjectRequest
-	12, // 21: harness.filebroker.v1.FileBrokerService.ReadObject:input_type -> harness.filebroker.v1.ReadObjectRequest
-	16, // 22: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
-	18, // 23: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
-	3,  // 24: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
-	5,  // 25: harness.filebroker.v1.FileBrokerService.PutResult:output_type -> harness.filebroker.v1.PutResultResponse
-	15, // 26: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
-	9,  // 27: harness.filebroker.v1.FileBrokerService.PutFile:output_type -> harness.filebroker.v1.PutFileResponse
-	11, // 28: harness.filebroker.v1.FileBrokerService.StatObject:output_type -> harness.filebroker.v1.StatObjectResponse
-	13, // 29: harness.filebroker.v1.FileBrokerService.ReadObject:output_type -> harness.filebroker.v1.ReadObjectResponse
-	17, // 30: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
-	19, // 31: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	27, // 16: harness.filebroker.v1.UploadPartRequest.envelope:type_name -> harness.fence.v1.Envelope
+	21, // 17: harness.filebroker.v1.UploadPartRequest.part:type_name -> harness.filebroker.v1.PartInfo
+	2,  // 18: harness.filebroker.v1.PartInfo.whole:type_name -> harness.filebroker.v1.ObjectInfo
+	27, // 19: harness.filebroker.v1.UploadStatusRequest.envelope:type_name -> harness.fence.v1.Envelope
+	27, // 20: harness.filebroker.v1.CompleteUploadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	1,  // 21: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
+	4,  // 22: harness.filebroker.v1.FileBrokerService.PutResult:input_type -> harness.filebroker.v1.PutResultRequest
+	14, // 23: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
+	6,  // 24: harness.filebroker.v1.FileBrokerService.PutFile:input_type -> harness.filebroker.v1.PutFileRequest
+	10, // 25: harness.filebroker.v1.FileBrokerService.StatObject:input_type -> harness.filebroker.v1.StatObjectRequest
+	12, // 26: harness.filebroker.v1.FileBrokerService.ReadObject:input_type -> harness.filebroker.v1.ReadObjectRequest
+	16, // 27: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
+	18, // 28: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
+	20, // 29: harness.filebroker.v1.FileBrokerService.UploadPart:input_type -> harness.filebroker.v1.UploadPartRequest
+	23, // 30: harness.filebroker.v1.FileBrokerService.UploadStatus:input_type -> harness.filebroker.v1.UploadStatusRequest
+	25, // 31: harness.filebroker.v1.FileBrokerService.CompleteUpload:input_type -> harness.filebroker.v1.CompleteUploadRequest
+	3,  // 32: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
+	5,  // 33: harness.filebroker.v1.FileBrokerService.PutResult:output_type -> harness.filebroker.v1.PutResultResponse
+	15, // 34: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
+	9,  // 35: harness.filebroker.v1.FileBrokerService.PutFile:output_type -> harness.filebroker.v1.PutFileResponse
+	11, // 36: harness.filebroker.v1.FileBrokerService.StatObject:output_type -> harness.filebroker.v1.StatObjectResponse
+	13, // 37: harness.filebroker.v1.FileBrokerService.ReadObject:output_type -> harness.filebroker.v1.ReadObjectResponse
+	17, // 38: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
+	19, // 39: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
+	22, // 40: harness.filebroker.v1.FileBrokerService.UploadPart:output_type -> harness.filebroker.v1.UploadPartResponse
+	24, // 41: harness.filebroker.v1.FileBrokerService.UploadStatus:output_type -> harness.filebroker.v1.UploadStatusResponse
+	26, // 42: harness.filebroker.v1.FileBrokerService.CompleteUpload:output_type -> harness.filebroker.v1.CompleteUploadResponse
+	32, // [32:43] is the sub-list for method output_type
+	21, // [21:32] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_harness_filebroker_v1_filebroker_proto_init() }
@@ -1372,7 +1877,7 @@ func file_harness_filebroker_v1_filebroker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_filebroker_v1_filebroker_proto_rawDesc), len(file_harness_filebroker_v1_filebroker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,17 +9,17 @@ import (
 	"cofferdam.dev/services/filebroker/internal/files"
 )
 
-const handleColumns = `id, binding_id, epoch, generation, run_id, direction, object_id, max_bytes, expires_at, issue, args_digest`
+const handleColumns = `id, binding_id, epoch, generation, run_id, direction, object_id, max_bytes, expires_at, issue, args_digest, single_use, types`
 
 // StageHandle implements [files.Handles]. The bound is counted in the insert.
 func (s *SQLite) StageHandle(ctx context.Context, h files.Handle, most int) (stands files.Handle, err error) {
 	const insert = `INSERT INTO file_handles (` + handleColumns + `)
-		SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+		SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 		WHERE (SELECT count(*) FROM file_handles WHERE binding_id = ? AND epoch = ? AND run_id = ?) < ?
 		ON CONFLICT (issue) DO NOTHING`
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, insert,
-			h.ID, h.BindingID, h.Epoch, h.Generation, h.RunID, string(h.Direction), h.ObjectID, h.MaxBytes, h.ExpiresAt.UnixMicro(), h.Issue, h.ArgsDigest,
+			h.ID, h.BindingID, h.Epoch, h.Generation, h.RunID, string(h.Direction), h.ObjectID, h.MaxBytes, h.ExpiresAt.UnixMicro(), h.Issue, h.ArgsDigest, h.SingleUse, h.Types,
 			h.BindingID, h.Epoch, h.RunID, most)
 		if err != nil {
 			return err
@@ -64,9 +64,24 @@ func (s *SQLite) Handle(ctx context.Context, id string) (files.Handle, error) {
 	return scanHandle(s.db.QueryRow(ctx, `SELECT `+handleColumns+` FROM file_handles WHERE id = ? AND confirmed = 1`, id))
 }
 
+// UseHandle implements [files.Handles].
+func (s *SQLite) UseHandle(ctx context.Context, id, by string) (stands string, err error) {
+	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `UPDATE file_handles SET used_by = ? WHERE id = ? AND used_by = ''`, by, id); err != nil {
+			return err
+		}
+		err := tx.QueryRowContext(ctx, `SELECT used_by FROM file_handles WHERE id = ?`, id).Scan(&stands)
+		if errors.Is(err, sql.ErrNoRows) {
+			return files.ErrNoHandle
+		}
+		return err
+	})
+	return stands, named("use handle", err)
+}
+
 func scanHandle(row *sql.Row) (h files.Handle, err error) {
 	var expires int64
-	err = row.Scan(&h.ID, &h.BindingID, &h.Epoch, &h.Generation, &h.RunID, &h.Direction, &h.ObjectID, &h.MaxBytes, &expires, &h.Issue, &h.ArgsDigest)
+	err = row.Scan(&h.ID, &h.BindingID, &h.Epoch, &h.Generation, &h.RunID, &h.Direction, &h.ObjectID, &h.MaxBytes, &expires, &h.Issue, &h.ArgsDigest, &h.SingleUse, &h.Types)
 	if errors.Is(err, sql.ErrNoRows) {
 		return files.Handle{}, files.ErrNoHandle
 	}

@@ -23,8 +23,8 @@ func (s *SQLite) StageObject(ctx context.Context, o files.Object, until time.Tim
 		if objects >= q.Objects || o.Info.Size > q.Bytes-bytes {
 			return files.ErrQuota
 		}
-		const insert = `INSERT INTO file_objects (id, binding_id, epoch, run_id, size, sha256, mime, name, staged_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
-		_, err := tx.ExecContext(ctx, insert, o.ID, o.BindingID, o.Epoch, o.RunID, o.Info.Size, o.Info.SHA256[:], o.Info.MIME, o.Info.Name, until.UnixMicro())
+		const insert = `INSERT INTO file_objects (id, binding_id, epoch, run_id, size, sha256, mime, name, staged_until, created_at, referenced) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+		_, err := tx.ExecContext(ctx, insert, o.ID, o.BindingID, o.Epoch, o.RunID, o.Info.Size, o.Info.SHA256[:], o.Info.MIME, o.Info.Name, until.UnixMicro(), q.Now.UnixMicro(), o.RunID != "")
 		return err
 	})
 	return named("stage object", err)

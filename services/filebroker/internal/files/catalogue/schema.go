@@ -37,4 +37,19 @@ CREATE TABLE file_handles (
 	confirmed   INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX file_handles_by_run ON file_handles (binding_id, epoch, run_id);
+`, `
+ALTER TABLE file_objects ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE file_objects ADD COLUMN referenced INTEGER NOT NULL DEFAULT 1; -- of what was there before nobody knows
+ALTER TABLE file_handles ADD COLUMN single_use INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE file_handles ADD COLUMN types TEXT NOT NULL DEFAULT '';
+ALTER TABLE file_handles ADD COLUMN used_by TEXT NOT NULL DEFAULT '';
+CREATE INDEX file_handles_by_expiry ON file_handles (expires_at);
+CREATE INDEX file_completions_by_object ON file_completions (object_id);
+CREATE TABLE file_uploads (
+	handle     TEXT PRIMARY KEY,
+	parts      INTEGER NOT NULL,
+	expires_at INTEGER NOT NULL,
+	document   BLOB NOT NULL -- a JSON files.PartialUpload
+) STRICT;
+CREATE INDEX file_uploads_by_expiry ON file_uploads (expires_at);
 `}

@@ -45,6 +45,15 @@ const (
 	FileBrokerServiceDownloadProcedure = "/harness.filebroker.v1.FileBrokerService/Download"
 	// FileBrokerServiceUploadProcedure is the procedure name of the FileBrokerService's Upload RPC.
 	FileBrokerServiceUploadProcedure = "/harness.filebroker.v1.FileBrokerService/Upload"
+	// FileBrokerServiceUploadPartProcedure is the procedure name of the FileBrokerService's UploadPart
+	// RPC.
+	FileBrokerServiceUploadPartProcedure = "/harness.filebroker.v1.FileBrokerService/UploadPart"
+	// FileBrokerServiceUploadStatusProcedure is the procedure name of the FileBrokerService's
+	// UploadStatus RPC.
+	FileBrokerServiceUploadStatusProcedure = "/harness.filebroker.v1.FileBrokerService/UploadStatus"
+	// FileBrokerServiceCompleteUploadProcedure is the procedure name of the FileBrokerService's
+	// CompleteUpload RPC.
+	FileBrokerServiceCompleteUploadProcedure = "/harness.filebroker.v1.FileBrokerService/CompleteUpload"
 )
 
 var (
@@ -107,6 +116,28 @@ var (
 			Procedure:  FileBrokerServiceUploadProcedure,
 		}
 	})
+	fileBrokerServiceUploadPartSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeClient,
+			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("UploadPart"),
+			Procedure:  FileBrokerServiceUploadPartProcedure,
+		}
+	})
+	fileBrokerServiceUploadStatusSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType:       connect.StreamTypeUnary,
+			Schema:           v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("UploadStatus"),
+			Procedure:        FileBrokerServiceUploadStatusProcedure,
+			IdempotencyLevel: connect.IdempotencyNoSideEffects,
+		}
+	})
+	fileBrokerServiceCompleteUploadSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("CompleteUpload"),
+			Procedure:  FileBrokerServiceCompleteUploadProcedure,
+		}
+	})
 )
 
 // FileBrokerServiceClient is a client for the harness.filebroker.v1.FileBrokerService service.
@@ -131,6 +162,14 @@ type FileBrokerServiceClient interface {
 	// Upload stores one whole object through an upload handle. It becomes
 	// visible only when it is complete and its SHA-256 is the stated one.
 	Upload(context.Context) (FileBrokerServiceUploadClientStream, error)
+	// UploadPart stores one part of an object, where the parts before it end. A part
+	// is kept as a whole or not at all, and nothing of it is visible.
+	UploadPart(context.Context) (FileBrokerServiceUploadPartClientStream, error)
+	// UploadStatus says where an upload in parts goes on.
+	UploadStatus(context.Context, *v1.UploadStatusRequest) (*v1.UploadStatusResponse, error)
+	// CompleteUpload makes the object visible of which all parts are there, if it
+	// has the stated SHA-256.
+	CompleteUpload(context.Context, *v1.CompleteUploadRequest) (*v1.CompleteUploadResponse, error)
 }
 
 // NewFileBrokerServiceClient constructs a client for the harness.filebroker.v1.FileBrokerService
@@ -300,6 +339,36 @@ func (s FileBrokerServiceUploadClientStream) CloseAndReceive() (*v1.UploadRespon
 	return &res, nil
 }
 
+// FileBrokerServiceUploadPartClientStream is the client stream for the FileBrokerService's
+// UploadPart RPC.
+type FileBrokerServiceUploadPartClientStream struct {
+	stream connect.ClientStream
+}
+
+// SendHeaders opens the stream and flushes the request headers without a message. The first Send or
+// Receive does this implicitly.
+func (s FileBrokerServiceUploadPartClientStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a request message to the server.
+func (s FileBrokerServiceUploadPartClientStream) Send(req *v1.UploadPartRequest) error {
+	return s.stream.Send(req)
+}
+
+// CloseAndReceive closes the request side of the stream and returns the single response message. It
+// reads the stream to completion to release its resources.
+func (s FileBrokerServiceUploadPartClientStream) CloseAndReceive() (*v1.UploadPartResponse, error) {
+	if err := s.stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	var res v1.UploadPartResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 // FileBrokerServiceHandler is an implementation of the harness.filebroker.v1.FileBrokerService
 // service.
 type FileBrokerServiceHandler interface {
@@ -323,6 +392,14 @@ type FileBrokerServiceHandler interface {
 	// Upload stores one whole object through an upload handle. It becomes
 	// visible only when it is complete and its SHA-256 is the stated one.
 	Upload(context.Context, FileBrokerServiceUploadServerStream) (*v1.UploadResponse, error)
+	// UploadPart stores one part of an object, where the parts before it end. A part
+	// is kept as a whole or not at all, and nothing of it is visible.
+	UploadPart(context.Context, FileBrokerServiceUploadPartServerStream) (*v1.UploadPartResponse, error)
+	// UploadStatus says where an upload in parts goes on.
+	UploadStatus(context.Context, *v1.UploadStatusRequest) (*v1.UploadStatusResponse, error)
+	// CompleteUpload makes the object visible of which all parts are there, if it
+	// has the stated SHA-256.
+	CompleteUpload(context.Context, *v1.CompleteUploadRequest) (*v1.CompleteUploadResponse, error)
 }
 
 // RegisterFileBrokerServiceHandler registers svc as the harness.filebroker.v1.FileBrokerService
@@ -338,6 +415,9 @@ func RegisterFileBrokerServiceHandler(server *connect.Server, svc FileBrokerServ
 		connect.Method{Spec: fileBrokerServiceReadObjectSpec(), Handler: adapter.readObject},
 		connect.Method{Spec: fileBrokerServiceDownloadSpec(), Handler: adapter.download},
 		connect.Method{Spec: fileBrokerServiceUploadSpec(), Handler: adapter.upload},
+		connect.Method{Spec: fileBrokerServiceUploadPartSpec(), Handler: adapter.uploadPart},
+		connect.Method{Spec: fileBrokerServiceUploadStatusSpec(), Handler: adapter.uploadStatus},
+		connect.Method{Spec: fileBrokerServiceCompleteUploadSpec(), Handler: adapter.completeUpload},
 	)
 }
 
@@ -432,6 +512,21 @@ func (s FileBrokerServiceUploadServerStream) Receive() (*v1.UploadRequest, error
 	return &req, nil
 }
 
+// FileBrokerServiceUploadPartServerStream is the server stream for the FileBrokerService's
+// UploadPart RPC.
+type FileBrokerServiceUploadPartServerStream struct {
+	stream connect.ServerStream
+}
+
+// Receive returns the next request message from the client.
+func (s FileBrokerServiceUploadPartServerStream) Receive() (*v1.UploadPartRequest, error) {
+	var req v1.UploadPartRequest
+	if err := s.stream.Receive(&req); err != nil {
+		return nil, err
+	}
+	return &req, nil
+}
+
 // UnimplementedFileBrokerServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedFileBrokerServiceHandler struct{}
 
@@ -465,6 +560,18 @@ func (UnimplementedFileBrokerServiceHandler) Download(context.Context, *v1.Downl
 
 func (UnimplementedFileBrokerServiceHandler) Upload(context.Context, FileBrokerServiceUploadServerStream) (*v1.UploadResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.Upload is not implemented")
+}
+
+func (UnimplementedFileBrokerServiceHandler) UploadPart(context.Context, FileBrokerServiceUploadPartServerStream) (*v1.UploadPartResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.UploadPart is not implemented")
+}
+
+func (UnimplementedFileBrokerServiceHandler) UploadStatus(context.Context, *v1.UploadStatusRequest) (*v1.UploadStatusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.UploadStatus is not implemented")
+}
+
+func (UnimplementedFileBrokerServiceHandler) CompleteUpload(context.Context, *v1.CompleteUploadRequest) (*v1.CompleteUploadResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.CompleteUpload is not implemented")
 }
 
 type fileBrokerServiceClient struct {
@@ -535,6 +642,30 @@ func (c *fileBrokerServiceClient) Upload(ctx context.Context) (FileBrokerService
 	return FileBrokerServiceUploadClientStream{stream: stream}, nil
 }
 
+func (c *fileBrokerServiceClient) UploadPart(ctx context.Context) (FileBrokerServiceUploadPartClientStream, error) {
+	stream, err := c.client.CallClientStream(ctx, fileBrokerServiceUploadPartSpec())
+	if err != nil {
+		return FileBrokerServiceUploadPartClientStream{}, err
+	}
+	return FileBrokerServiceUploadPartClientStream{stream: stream}, nil
+}
+
+func (c *fileBrokerServiceClient) UploadStatus(ctx context.Context, req *v1.UploadStatusRequest) (*v1.UploadStatusResponse, error) {
+	var res v1.UploadStatusResponse
+	if err := c.client.CallUnary(ctx, fileBrokerServiceUploadStatusSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *fileBrokerServiceClient) CompleteUpload(ctx context.Context, req *v1.CompleteUploadRequest) (*v1.CompleteUploadResponse, error) {
+	var res v1.CompleteUploadResponse
+	if err := c.client.CallUnary(ctx, fileBrokerServiceCompleteUploadSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 type fileBrokerServiceHandler struct{ svc FileBrokerServiceHandler }
 
 func (h fileBrokerServiceHandler) putObject(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
@@ -603,6 +734,38 @@ func (h fileBrokerServiceHandler) download(ctx context.Context, _ connect.Spec, 
 
 func (h fileBrokerServiceHandler) upload(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
 	res, err := h.svc.Upload(ctx, FileBrokerServiceUploadServerStream{stream: stream})
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) uploadPart(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	res, err := h.svc.UploadPart(ctx, FileBrokerServiceUploadPartServerStream{stream: stream})
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) uploadStatus(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.UploadStatusRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.UploadStatus(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) completeUpload(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.CompleteUploadRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.CompleteUpload(ctx, &req)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,13 @@ func Run(t *testing.T, open func(t *testing.T) files.Catalogue) {
 		"drop of a handle":                  handleDrop,
 		"bound of handles":                  handleBound,
 		"confirm of no handle":              handleMissing,
+		"a handle is used once":             handleUsed,
+		"parts of an upload":                uploadParts,
+		"one of many appends a part":        uploadConcurrent,
+		"expired uploads and handles":       expired,
+		"entries":                           entries,
+		"referred to or retired":            retired,
+		"of refer and retire one wins":      referOrRetire,
 	} {
 		t.Run(name, func(t *testing.T) { f(test{t, open(t)}) })
 	}

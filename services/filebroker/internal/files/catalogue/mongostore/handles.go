@@ -29,6 +29,10 @@ type handle struct {
 	Issue      string `bson:"issue"`
 	ArgsDigest string `bson:"args"`
 	Confirmed  bool   `bson:"confirmed"`
+	SingleUse  bool   `bson:"single_use"`
+	// Types are separated by spaces.
+	Types  string `bson:"types"`
+	UsedBy string `bson:"used_by"`
 }
 
 func (h handle) handle() files.Handle {
@@ -36,6 +40,7 @@ func (h handle) handle() files.Handle {
 		ID: h.ID, BindingID: h.BindingID, Epoch: uint32(h.Epoch), Generation: uint32(h.Generation), RunID: h.RunID, //nolint:gosec // written from a uint32
 		Direction: files.Direction(h.Direction), ObjectID: h.ObjectID, MaxBytes: h.MaxBytes,
 		ExpiresAt: time.UnixMicro(h.ExpiresAt).UTC(), Issue: h.Issue, ArgsDigest: h.ArgsDigest,
+		SingleUse: h.SingleUse, Types: h.Types,
 	}
 }
 
@@ -45,7 +50,7 @@ func (s *Store) StageHandle(ctx context.Context, h files.Handle, most int) (stan
 		ID: h.ID, Scope: fmt.Sprintf("%s/%d/%s", h.BindingID, h.Epoch, h.RunID),
 		BindingID: h.BindingID, Epoch: int64(h.Epoch), Generation: int64(h.Generation), RunID: h.RunID,
 		Direction: string(h.Direction), ObjectID: h.ObjectID, MaxBytes: h.MaxBytes, ExpiresAt: h.ExpiresAt.UnixMicro(),
-		Issue: h.Issue, ArgsDigest: h.ArgsDigest,
+		Issue: h.Issue, ArgsDigest: h.ArgsDigest, SingleUse: h.SingleUse, Types: h.Types,
 	}
 	_, err = mongodbstore.InsertInSlot(ctx, s.handles, bson.D{is("issue", h.Issue)}, d.Scope, most, func(slot int32) any {
 		d.Slot = slot
@@ -78,6 +83,19 @@ func (s *Store) DropHandle(ctx context.Context, id string) error {
 // Handle implements [files.Handles].
 func (s *Store) Handle(ctx context.Context, id string) (files.Handle, error) {
 	return s.findHandle(ctx, bson.D{is("_id", id), is("confirmed", true)})
+}
+
+// UseHandle implements [files.Handles].
+func (s *Store) UseHandle(ctx context.Context, id, by string) (stands string, err error) {
+	_, err = s.handles.UpdateOne(ctx, bson.D{is("_id", id), is("used_by", "")}, set(is("used_by", by)))
+	if err != nil {
+		return "", named("use handle", err, nil)
+	}
+	var h handle
+	if err := s.handles.FindOne(ctx, bson.D{is("_id", id)}).Decode(&h); err != nil {
+		return "", named("use handle", err, files.ErrNoHandle)
+	}
+	return h.UsedBy, nil
 }
 
 func (s *Store) findHandle(ctx context.Context, filter bson.D) (files.Handle, error) {

@@ -31,6 +31,7 @@ const (
 	completionsName = "file_completions"
 	quotasName      = "file_quotas"
 	handlesName     = "file_handles"
+	uploadsName     = "file_uploads"
 )
 
 func schema() []mongodbstore.Step {
@@ -39,14 +40,17 @@ func schema() []mongodbstore.Step {
 		{Collection: completionsName, Keys: bson.D{{Key: "object", Value: 1}}, Unique: true},
 		mongodbstore.SlotIndex(handlesName),
 		{Collection: handlesName, Keys: bson.D{{Key: "issue", Value: 1}}, Unique: true},
+	}}, {Indexes: []mongodbstore.Index{
+		{Collection: handlesName, Keys: bson.D{{Key: "expires_at", Value: 1}}},
+		{Collection: uploadsName, Keys: bson.D{{Key: "expires_at", Value: 1}}},
 	}}}
 }
 
 // Store is a files.Catalogue on one database. It is safe for concurrent use, also
 // beside other Stores on the same database.
 type Store struct {
-	db                                    *mongodbstore.DB
-	objects, completions, quotas, handles *mongo.Collection
+	db                                             *mongodbstore.DB
+	objects, completions, quotas, handles, uploads *mongo.Collection
 }
 
 var _ files.Catalogue = (*Store)(nil)
@@ -59,7 +63,7 @@ func Open(ctx context.Context, db *mongodbstore.DB) (*Store, error) {
 	}
 	return &Store{
 		db: db, objects: db.Collection(objectsName), completions: db.Collection(completionsName),
-		quotas: db.Collection(quotasName), handles: db.Collection(handlesName),
+		quotas: db.Collection(quotasName), handles: db.Collection(handlesName), uploads: db.Collection(uploadsName),
 	}, nil
 }
 

@@ -27,6 +27,10 @@ type object struct {
 	Reserved    bool  `bson:"reserved"`
 	StagedUntil int64 `bson:"staged_until"`
 	Visible     bool  `bson:"visible"`
+	// CreatedAt is in Unix microseconds. Where Referenced is missing the object was
+	// there before anybody wrote it, and counts as referred to.
+	CreatedAt  int64 `bson:"created_at"`
+	Referenced bool  `bson:"referenced"`
 }
 
 func (o object) object() (files.Object, error) {
@@ -47,13 +51,15 @@ type completion struct {
 	ArgsDigest string `bson:"args"`
 	ObjectID   string `bson:"object"`
 	Dropped    bool   `bson:"dropped"`
+	// At is when it was dropped, in Unix microseconds.
+	At int64 `bson:"at,omitempty"`
 }
 
 // StageObject implements [files.Objects].
 func (s *Store) StageObject(ctx context.Context, o files.Object, until time.Time, q files.Quota) error {
 	_, err := s.objects.InsertOne(ctx, object{
 		ID: o.ID, BindingID: o.BindingID, Epoch: int64(o.Epoch), RunID: o.RunID, Size: o.Info.Size, SHA256: o.Info.SHA256[:],
-		MIME: o.Info.MIME, Name: o.Info.Name, StagedUntil: until.UnixMicro(),
+		MIME: o.Info.MIME, Name: o.Info.Name, StagedUntil: until.UnixMicro(), CreatedAt: q.Now.UnixMicro(), Referenced: o.RunID != "",
 	})
 	// Its id is random, so one that stands is what this very call inserted,
 	// repeated by the driver.
@@ -124,7 +130,7 @@ func dropSlot(id string) string { return "drop:" + id }
 // DropObject implements [files.Objects]. The drop stays, so that a completion that
 // comes late finds it.
 func (s *Store) DropObject(ctx context.Context, id string) (dropped bool, err error) {
-	_, err = s.completions.InsertOne(ctx, completion{Slot: dropSlot(id), ObjectID: id, Dropped: true})
+	_, err = s.completions.InsertOne(ctx, completion{Slot: dropSlot(id), ObjectID: id, Dropped: true, At: time.Now().UnixMicro()})
 	if mongo.IsDuplicateKeyError(err) {
 		switch err := s.completions.FindOne(ctx, bson.D{is("_id", dropSlot(id))}).Err(); {
 		case errors.Is(err, mongo.ErrNoDocuments):
