@@ -25,6 +25,8 @@ type assignment struct {
 	IDs     ids     `json:"ids"`
 	// Extra is how many descriptors after the standard streams are the program's.
 	Extra int `json:"extra"`
+	// Stdin says that one more follows them, which becomes the standard input.
+	Stdin bool `json:"stdin,omitempty"`
 	// Trees says that the message carries the sources of all mounts of both worlds, in order. Where the caller may not
 	// open them as such the launcher has to, by path.
 	Trees bool `json:"trees"`

@@ -37,6 +37,9 @@ type Launch struct {
 	// give one, whatever Spec.Without says: nothing inside is ever id 0 of the host. Nobody else can: it is zero then,
 	// every id is the caller's own, and the layer [UID] is among Spec.Without.
 	FirstID uint32
+	// Stdin becomes the standard input of the outer program, which is the null device otherwise. What holds for
+	// ExtraFiles holds for it.
+	Stdin *os.File
 	// Stdout and Stderr take the output of both worlds' programs, as in process.Spec.
 	Stdout, Stderr io.Writer
 	// ExtraFiles become the descriptors 3, 4 and so on of the outer program, at most 32; the nested one has none. A

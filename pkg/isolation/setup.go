@@ -152,7 +152,11 @@ func (s *setup) descriptors() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Dup3(null, 0, 0); err != nil {
+	in := null
+	if s.Stdin {
+		in = 3 + s.Extra
+	}
+	if err := unix.Dup3(in, 0, 0); err != nil {
 		return err
 	}
 	return unix.CloseRange(uint(3+s.Extra), math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)

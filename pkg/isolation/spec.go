@@ -19,7 +19,8 @@ const (
 
 // Spec is all that a sandbox consists of. What it does not name is not there: the root is an empty, read-only tmpfs of
 // 1 MiB; /proc shows the sandbox's own processes, to each user its own; /dev has null, zero, full, random, urandom and
-// the links fd, stdin, stdout and stderr; loopback is up and is the only network; the standard input is the null device.
+// the links fd, stdin, stdout and stderr; loopback is up and is the only network; the standard input is the null device unless the Launch
+// has one.
 // As JSON, with the nested world, it has at most 127 KiB.
 type Spec struct {
 	// Hostname inside, 1 to 64 characters of [a-z0-9.-].

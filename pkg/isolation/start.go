@@ -31,7 +31,11 @@ func (l *Launcher) Start(ctx context.Context, launch Launch) (*process.Process, 
 	if s.Nested != nil && foreignProc(s.Without) {
 		s.Without = append(slices.Clone(s.Without), PIDNamespace)
 	}
-	if err := errors.Join(checkFirstID(launch.FirstID, root, s.Without), checkFiles(launch.ExtraFiles)); err != nil {
+	files := slices.Clone(launch.ExtraFiles)
+	if launch.Stdin != nil {
+		files = append(files, launch.Stdin)
+	}
+	if err := errors.Join(checkFirstID(launch.FirstID, root, s.Without), checkFiles(files)); err != nil {
 		return nil, err
 	}
 	trees, opened, err := openAll(s)
@@ -46,9 +50,9 @@ func (l *Launcher) Start(ctx context.Context, launch Launch) (*process.Process, 
 	defer func() { _ = control.close() }()
 	p, err := process.Start(ctx, process.Spec{
 		// The descriptor, and not the path, which the ids of the sandbox may have no way to.
-		Path: fmt.Sprintf("/proc/self/fd/%d", 3+len(launch.ExtraFiles)), Args: []string{roleOuter}, Dir: "/",
+		Path: fmt.Sprintf("/proc/self/fd/%d", 3+len(files)), Args: []string{roleOuter}, Dir: "/",
 		Stdin: theirs, Stdout: launch.Stdout, Stderr: launch.Stderr,
-		ExtraFiles: append(slices.Clone(launch.ExtraFiles), l.program), Attr: attr(s.Without, launch.FirstID, root),
+		ExtraFiles: append(files, l.program), Attr: attr(s.Without, launch.FirstID, root),
 	})
 	if closed := theirs.Close(); err == nil && closed != nil {
 		err = errors.Join(closed, p.Stop(0))
@@ -202,6 +206,6 @@ func (st *start) assign(w World, pid int) error {
 		return st.control.send(assignment{Spec: *s.Nested, Without: s.Without, IDs: nested})
 	}
 	return st.control.send(assignment{
-		Spec: *s, Without: s.Without, IDs: outer, Extra: len(st.launch.ExtraFiles), Trees: st.opened,
+		Spec: *s, Without: s.Without, IDs: outer, Extra: len(st.launch.ExtraFiles), Stdin: st.launch.Stdin != nil, Trees: st.opened,
 	}, st.trees...)
 }

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/toolbroker/internal/audit"
+	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
 )
 
 // Config of ToolBroker.
@@ -37,6 +40,12 @@ type Config struct {
 	AuditFile        string
 	AuditKeyFile     string
 	AuditRotateBytes int64
+	// Launcher makes the worlds that servers over stdio run in, with host ids from
+	// StdioFirstID on where the broker is root. AllowWeakIsolation starts those servers
+	// also where the machine does not allow all of that.
+	Launcher           string
+	StdioFirstID       uint
+	AllowWeakIsolation bool
 }
 
 // Flags implements service.Config.
@@ -53,6 +62,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.FileBrokerID, "file-broker-id", "", "SPIFFE `ID` of the file broker")
 	fs.StringVar(&c.AuditFile, "audit-file", "", "JSON-lines `file` of the decisions and outcomes, of this process alone; without it they are only logged (default none)")
 	fs.StringVar(&c.AuditKeyFile, "audit-key-file", "", "`file` of at least 32 bytes: the key of the digests of subjects in the audit")
+	fs.StringVar(&c.Launcher, "launcher", "", "`path` of the program that isolates MCP servers over stdio; without it they are refused")
+	fs.UintVar(&c.StdioFirstID, "stdio-first-id", mcpstdio.DefaultFirstID, "first of 32768 host `ids` of MCP servers over stdio, used as uids and gids, where the broker is root; for nobody else")
+	fs.BoolVar(&c.AllowWeakIsolation, "allow-weak-isolation", false, "start MCP servers over stdio although isolation layers are missing; they are named in the log")
 	fs.Int64Var(&c.AuditRotateBytes, "audit-rotate-bytes", audit.DefaultMaxBytes, "size in `bytes` at which a new audit file is begun; the old one is kept")
 }
 
@@ -65,6 +77,9 @@ func (c *Config) Validate() error {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("--%s: required", f.name))
 		}
+	}
+	if c.StdioFirstID == 0 || c.StdioFirstID > mcpstdio.DefaultFirstID {
+		errs = append(errs, fmt.Errorf("--stdio-first-id: 1 to %d", mcpstdio.DefaultFirstID))
 	}
 	if (c.AuditFile == "") != (c.AuditKeyFile == "") {
 		errs = append(errs, errors.New("--audit-file and --audit-key-file: give both or neither"))
@@ -81,6 +96,18 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// private are the files and folders of the broker's that no server may see. Where a
+// database or the audit is, further files come to stand beside it.
+func (c *Config) private() []string {
+	paths := []string{c.Catalogue, c.StorePasswordFile, c.AuditKeyFile, c.OpenFGA.KeyFile}
+	for _, file := range []string{c.Store, c.AuditFile} {
+		if file != "" && !strings.Contains(file, "://") {
+			paths = append(paths, filepath.Dir(file))
+		}
+	}
+	return paths
 }
 
 func (c *Config) fileBroker() (rpc.Endpoint, error) {

@@ -23,6 +23,7 @@ import (
 	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/call"
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
+	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
 	"cofferdam.dev/services/toolbroker/internal/resultclient"
 	"cofferdam.dev/services/toolbroker/internal/rpc"
 )
@@ -61,7 +62,12 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	if err != nil {
 		return err
 	}
-	s.catalogue, err = catalogue.New(servers, catalogue.Options{Logger: s.rt.Logger, BackOff: deps.backOff})
+	worlds := mcpstdio.OpenWorlds(ctx, mcpstdio.WorldsConfig{
+		Launcher: cfg.Launcher, FirstID: uint32(cfg.StdioFirstID), AllowWeak: cfg.AllowWeakIsolation, //nolint:gosec // validated
+		Private: append(cfg.private(), servers.Secrets()...), Logger: s.rt.Logger,
+	})
+	s.closers = append(s.closers, worlds.Close)
+	s.catalogue, err = catalogue.New(servers, catalogue.Options{Logger: s.rt.Logger, BackOff: deps.backOff, Worlds: worlds})
 	if err != nil {
 		return err
 	}

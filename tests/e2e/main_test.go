@@ -138,7 +138,8 @@ func (w *world) openGate() (string, error) {
 		return "", err
 	}
 	w.gate.Folder = filepath.Join(w.folder, "gate")
-	if err := os.Mkdir(w.gate.Folder, 0o700); err != nil {
+	// The server is another user, who shares this folder of a closed one.
+	if err := errors.Join(os.Mkdir(w.gate.Folder, 0o700), os.Chmod(w.gate.Folder, 0o777)); err != nil {
 		return "", err
 	}
 	credential := filepath.Join(w.folder, "credential")
@@ -147,7 +148,7 @@ func (w *world) openGate() (string, error) {
 	}
 	raw, err := json.Marshal(map[string]any{"servers": []any{map[string]any{
 		"namespace": "gate", "transport": "stdio", "command": []string{self, gateArgument, w.gate.Folder},
-		"tools": []string{gate.ToolPass, gate.ToolFingerprint}, "timeout": gateTimeout,
+		"tools": []string{gate.ToolPass, gate.ToolFingerprint}, "timeout": gateTimeout, "write_folders": []string{w.gate.Folder},
 		"credential": map[string]any{"source": "file", "path": credential, "env": gate.CredentialVariable},
 	}}})
 	if err != nil {

@@ -22,7 +22,7 @@ func TestALargeResultIsKeptByTheFileBroker(t *testing.T) {
 	data := folder(t)
 	s := up(t, data)
 	content := strings.Repeat("all of it ", 30_000)
-	if err := os.WriteFile(filepath.Join(data, "sample", "large.txt"), []byte(content), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(data, "sample", "large.txt"), []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), turnTimeout)

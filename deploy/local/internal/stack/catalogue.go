@@ -62,7 +62,7 @@ func (c *catalogue) servers(d datadir.Dir, cfg Config) ([]json.RawMessage, error
 	sample, err := json.Marshal(map[string]any{
 		"namespace": sampleNamespace, "transport": "stdio", "read_only": true,
 		"command": []string{cfg.program(filesProgram), "--root", d.Sample()},
-		"tools":   []string{mcpfiles.ToolList, mcpfiles.ToolRead},
+		"tools":   []string{mcpfiles.ToolList, mcpfiles.ToolRead}, "read_folders": []string{d.Sample()},
 	})
 	if err != nil {
 		return nil, err

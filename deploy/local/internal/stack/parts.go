@@ -166,10 +166,7 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 		modelProxy: s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),
 		fileBroker: s.servicePart(fileBroker, append(append(s.verifier(), s.keeper("--handle-store", s.dir.Handles())...),
 			"--blob-url", "file://"+s.dir.Files())...),
-		toolBroker: s.servicePart(toolBroker, append(append(s.verifier(), s.authorizer(fga)...),
-			"--catalogue", s.dir.Config("catalogue"),
-			"--audit-file", s.dir.Audit(), "--audit-key-file", s.dir.AuditKey(),
-			"--file-broker-url", s.address(fileBroker), "--file-broker-id", s.ids.fileBrokerID())...),
+		toolBroker: s.servicePart(toolBroker, s.toolBrokerArgs(fga)...),
 	}
 	var out []part
 	for _, name := range services() {
@@ -229,6 +226,17 @@ func (s *Stack) sandboxes() []string {
 	if s.cfg.SandboxProfiles != "" {
 		args = append(args, "--sandbox-profiles", s.cfg.SandboxProfiles)
 	}
+	if s.cfg.AllowWeakIsolation {
+		args = append(args, "--allow-weak-isolation")
+	}
+	return args
+}
+
+func (s *Stack) toolBrokerArgs(fga openfga.IDs) []string {
+	args := append(append(s.verifier(), s.authorizer(fga)...),
+		"--catalogue", s.dir.Config("catalogue"), "--launcher", s.cfg.program(launcherProgram),
+		"--audit-file", s.dir.Audit(), "--audit-key-file", s.dir.AuditKey(),
+		"--file-broker-url", s.address(fileBroker), "--file-broker-id", s.ids.fileBrokerID())
 	if s.cfg.AllowWeakIsolation {
 		args = append(args, "--allow-weak-isolation")
 	}

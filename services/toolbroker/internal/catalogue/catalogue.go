@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/toolbroker/internal/call"
+	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
 )
 
 // maxListed bounds the schemas of one list, in bytes: what does not fit into an
@@ -31,6 +33,8 @@ type Options struct {
 	// BackOff is the first pause before a server is started again; zero is
 	// DefaultBackOff.
 	BackOff time.Duration
+	// Worlds isolate servers over stdio; required where there is one.
+	Worlds *mcpstdio.Worlds
 }
 
 // New makes a catalogue from a configuration; Run starts its servers.
@@ -42,13 +46,14 @@ func New(cfg Config, o Options) (*Catalogue, error) {
 		o.BackOff = DefaultBackOff
 	}
 	c := &Catalogue{tools: make(map[string]*Tool), byNamespace: make(map[string][]*Tool)}
+	slots := map[int]bool{}
 	for _, sc := range cfg.Servers {
-		if err := c.add(sc, nil, o); err != nil {
+		if err := c.add(sc, nil, slotOf(sc.Namespace, slots), o); err != nil {
 			return nil, err
 		}
 	}
 	if cfg.Builtin != nil && cfg.Builtin.HTTPFetch != nil {
-		if err := c.add(cfg.Builtin.HTTPFetch.server(), cfg.Builtin.HTTPFetch, o); err != nil {
+		if err := c.add(cfg.Builtin.HTTPFetch.server(), cfg.Builtin.HTTPFetch, 0, o); err != nil {
 			return nil, err
 		}
 	}
@@ -56,9 +61,22 @@ func New(cfg Config, o Options) (*Catalogue, error) {
 	return c, nil
 }
 
+// slotOf gives a namespace a place among the ids of servers that stays the same
+// when further servers are added at the end: their files belong to it.
+func slotOf(namespace string, taken map[int]bool) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(namespace)) // returns nil
+	slot := int(h.Sum32() % mcpstdio.Slots)
+	for taken[slot] { // there are fewer servers than slots
+		slot = (slot + 1) % mcpstdio.Slots
+	}
+	taken[slot] = true
+	return slot
+}
+
 // add adds a server and its tools.
-func (c *Catalogue) add(sc Server, fetching *HTTPFetch, o Options) error {
-	conn, err := newConnector(sc, fetching)
+func (c *Catalogue) add(sc Server, fetching *HTTPFetch, slot int, o Options) error {
+	conn, err := newConnector(sc, fetching, slot, o.Worlds)
 	if err != nil {
 		return fmt.Errorf("catalogue: %s: %w", sc.Namespace, err)
 	}
@@ -70,9 +88,6 @@ func (c *Catalogue) add(sc Server, fetching *HTTPFetch, o Options) error {
 		if s.subjects, err = over.subjects(); err != nil {
 			return fmt.Errorf("catalogue: %s: %w", sc.Namespace, err)
 		}
-	}
-	if sc.Transport == TransportStdio && sc.RunAs == 0 {
-		s.logger.Warn("the server runs as the user of the broker and can read what the broker can: give it run_as", "missing_layer", "uid")
 	}
 	for _, name := range sc.Tools {
 		t := newTool(s, name)

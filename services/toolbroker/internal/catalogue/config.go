@@ -56,11 +56,19 @@ type Server struct {
 	// Command is, for stdio, the absolute path of the program and its arguments,
 	// which any user of the machine can read: no secrets.
 	Command []string `json:"command,omitempty"`
-	// RunAs is, for stdio, the uid and gid under which the program runs, of no other
-	// server and of nobody else: it can read then neither the broker's files, such as
-	// the database and the secrets of other servers, nor its memory. The broker has
-	// to be started as root for it. Without it the program runs as the broker.
+	// RunAs is, for stdio, the uid and gid on the host under which the program runs, of
+	// no other server and of nobody else. The broker has to be started as root for
+	// it. Without it a broker that is root takes one from a range of its own.
 	RunAs uint32 `json:"run_as,omitempty"`
+	// ReadFolders and WriteFolders are, for stdio, what the program can read and
+	// change: absolute paths of files and folders, under which its code counts as
+	// well. It sees no others but what is installed for everybody, its own file, and
+	// an empty /tmp.
+	ReadFolders  []string `json:"read_folders,omitempty"`
+	WriteFolders []string `json:"write_folders,omitempty"`
+	// Network gives, for stdio, the program the network of the machine. It has none
+	// otherwise.
+	Network bool `json:"network,omitempty"`
 	// URL is, for http, the MCP endpoint.
 	URL string `json:"url,omitempty"`
 	// Egress says, for http, which addresses may be connected to beside those of

@@ -44,10 +44,10 @@ type connector interface {
 }
 
 // newConnector is that of the transport.
-func newConnector(s Server, fetching *HTTPFetch) (connector, error) {
+func newConnector(s Server, fetching *HTTPFetch, slot int, worlds *mcpstdio.Worlds) (connector, error) {
 	switch s.Transport {
 	case TransportStdio:
-		return newStdio(s)
+		return newStdio(s, slot, worlds)
 	case TransportHTTP:
 		return newOverHTTP(s)
 	case transportBuiltin:
@@ -64,13 +64,19 @@ func newConnector(s Server, fetching *HTTPFetch) (connector, error) {
 
 // stdio starts a child process.
 type stdio struct {
-	cfg    Server
+	cfg Server
+	// slot is which of the worlds is the server's.
+	slot   int
+	worlds *mcpstdio.Worlds
 	source credential.Source // nil if there is no credential
 	secret atomic.Pointer[project.Redactor]
 }
 
-func newStdio(s Server) (*stdio, error) {
-	c := &stdio{cfg: s}
+func newStdio(s Server, slot int, worlds *mcpstdio.Worlds) (*stdio, error) {
+	if worlds == nil {
+		return nil, errors.New("nobody says how servers over stdio are isolated")
+	}
+	c := &stdio{cfg: s, slot: slot, worlds: worlds}
 	if s.Credential == nil {
 		return c, nil
 	}
@@ -87,11 +93,17 @@ func (c *stdio) redactor() project.Redactor {
 }
 
 func (c *stdio) connect(ctx context.Context) (peer, error) {
+	world, err := c.worlds.Of(mcpstdio.Wanted{
+		Slot: c.slot, RunAs: c.cfg.RunAs, Read: c.cfg.ReadFolders, Write: c.cfg.WriteFolders, Network: c.cfg.Network,
+	})
+	if err != nil {
+		return nil, err
+	}
 	env, err := c.environment(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s, err := mcpstdio.Start(ctx, mcpstdio.Config{Command: c.cfg.Command, Env: env, ConnectTimeout: startTimeout, RunAs: c.cfg.RunAs})
+	s, err := mcpstdio.Start(ctx, mcpstdio.Config{Command: c.cfg.Command, Env: env, ConnectTimeout: startTimeout, World: world, RunAs: c.cfg.RunAs})
 	if err != nil {
 		return nil, err // not a nil *mcpstdio.Server in the interface
 	}

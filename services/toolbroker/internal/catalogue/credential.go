@@ -188,3 +188,16 @@ func (c *Credential) header() (name, before string) {
 	}
 	return name, before
 }
+
+// Secrets are the files that hold secrets of servers.
+func (c Config) Secrets() []string {
+	var paths []string
+	for _, s := range c.Servers {
+		for _, cred := range []*Credential{s.Credential, s.ListingCredential} {
+			if cred != nil {
+				paths = append(paths, cred.Path, cred.ClientSecretFile)
+			}
+		}
+	}
+	return paths
+}

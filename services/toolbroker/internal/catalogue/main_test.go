@@ -12,6 +12,7 @@ import (
 
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
 	"cofferdam.dev/services/toolbroker/internal/hostile"
+	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
 )
 
 func TestMain(m *testing.M) {
@@ -42,9 +43,10 @@ func (r *record) String() string {
 func run(t *testing.T, servers ...catalogue.Server) (*catalogue.Catalogue, *record) {
 	t.Helper()
 	log := &record{}
-	c, err := catalogue.New(catalogue.Config{Servers: servers}, catalogue.Options{
-		Logger: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), BackOff: 10 * time.Millisecond,
-	})
+	logger := slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	// The hostile server is the test's own program, among its own files.
+	weak := mcpstdio.OpenWorlds(t.Context(), mcpstdio.WorldsConfig{AllowWeak: true, Logger: logger})
+	c, err := catalogue.New(catalogue.Config{Servers: servers}, catalogue.Options{Logger: logger, BackOff: 10 * time.Millisecond, Worlds: weak})
 	if err != nil {
 		t.Fatal(err)
 	}

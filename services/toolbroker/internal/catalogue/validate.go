@@ -18,6 +18,9 @@ import (
 // that something was left out.
 const minResult = 1 << 10
 
+// maxFolders is how many files and folders a server over stdio can be given.
+const maxFolders = 32
+
 // maxUID is the largest uid that can be given; the next one means none.
 const maxUID = 1<<32 - 2
 
@@ -114,6 +117,14 @@ func (s Server) validateStdio(say say) {
 	if slices.ContainsFunc(s.Command, hasNUL) {
 		say("command: contains NUL")
 	}
+	for _, p := range slices.Concat(s.ReadFolders, s.WriteFolders) {
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/" || hasNUL(p) {
+			say("read_folders, write_folders: %.60q is no absolute path below /, written the shortest way", p)
+		}
+	}
+	if len(s.ReadFolders)+len(s.WriteFolders) > maxFolders {
+		say("read_folders, write_folders: at most %d", maxFolders)
+	}
 	if s.URL != "" || s.Egress != nil {
 		say("url, egress: only for %q", TransportHTTP)
 	}
@@ -125,8 +136,8 @@ func (s Server) validateStdio(say say) {
 }
 
 func (s Server) validateHTTP(say say) {
-	if len(s.Command) > 0 || len(s.Environment) > 0 || s.RunAs != 0 {
-		say("command, environment, run_as: only for %q", TransportStdio)
+	if len(s.Command) > 0 || len(s.Environment) > 0 || s.RunAs != 0 || len(s.ReadFolders) > 0 || len(s.WriteFolders) > 0 || s.Network {
+		say("command, environment, run_as, read_folders, write_folders, network: only for %q", TransportStdio)
 	}
 	s.Egress.validate(say)
 	if u, err := egress.ParseURL(s.URL); err != nil {

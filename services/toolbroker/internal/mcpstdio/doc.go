@@ -9,8 +9,7 @@
 //
 // A child gets the environment that it is configured with and nothing else, no
 // descriptor but its standard streams, cannot get further rights by executing a
-// file, and does not outlive this process. Under a uid of its own (Config.RunAs)
-// it reads neither the files nor the memory of the broker. It is
-// not trusted: it can stop reading, never answer, answer what is no JSON, or die,
+// file, and does not outlive this process. In a World it reaches neither the
+// files, the memory nor the sockets of the broker. It is not trusted: it can stop reading, never answer, answer what is no JSON, or die,
 // and whoever called is told so within the deadline of its context.
 package mcpstdio

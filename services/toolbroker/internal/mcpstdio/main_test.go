@@ -1,6 +1,7 @@
 package mcpstdio_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -15,5 +16,13 @@ func TestMain(m *testing.M) {
 		broker()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	code := m.Run()
+	if intruderDir != "" {
+		_ = os.RemoveAll(intruderDir)
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }

@@ -37,7 +37,10 @@ type Config struct {
 	Env []string
 	// ConnectTimeout bounds the negotiation.
 	ConnectTimeout time.Duration
-	// RunAs is the uid and gid of the server, with no further groups and no way to
+	// World is what the server runs in; nil runs it among the broker's own processes,
+	// which is for a machine that allows no world, where the operator said so.
+	World *World
+	// RunAs is, without a World, the uid and gid of the server, with no further groups and no way to
 	// get other rights; 0 is those of this process. Only root can give another.
 	RunAs uint32
 }
@@ -68,7 +71,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("mcpstdio: no command")
 	}
-	if cfg.RunAs != 0 && os.Geteuid() != 0 {
+	if cfg.World == nil && cfg.RunAs != 0 && os.Geteuid() != 0 {
 		return nil, ErrUID
 	}
 	s := &Server{stderr: &tail{most: stderrTail}, done: make(chan struct{}), changed: make(chan struct{}, 1)}
@@ -93,17 +96,12 @@ func (s *Server) spawn(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return errors.Join(err, childIn.Close(), in.Close())
 	}
-	s.process, err = process.Start(context.WithoutCancel(ctx), process.Spec{
-		Path: cfg.Command[0], Args: cfg.Command[1:], Env: cfg.Env,
-		Dir:   "/", // never a folder of the broker's
-		Stdin: childIn, Stdout: childOut, Stderr: s.stderr,
-		NoNewPrivileges: true,
-		Attr: func(a *syscall.SysProcAttr) {
-			if cfg.RunAs != 0 {
-				a.Credential = &syscall.Credential{Uid: cfg.RunAs, Gid: cfg.RunAs} // and no groups
-			}
-		},
-	})
+	life := context.WithoutCancel(ctx)
+	if cfg.World != nil {
+		s.process, err = cfg.World.start(life, cfg.Command, cfg.Env, childIn, childOut, s.stderr)
+	} else {
+		s.process, err = s.plain(life, cfg, childIn, childOut)
+	}
 	err = errors.Join(err, childIn.Close(), childOut.Close())
 	if err != nil {
 		err = errors.Join(err, in.Close(), out.Close())
@@ -114,6 +112,21 @@ func (s *Server) spawn(ctx context.Context, cfg Config) error {
 	}
 	s.stdin, s.stdout = &input{file: in, broken: s.kill}, out
 	return nil
+}
+
+// plain starts the process without a world.
+func (s *Server) plain(life context.Context, cfg Config, childIn, childOut *os.File) (*process.Process, error) {
+	return process.Start(life, process.Spec{
+		Path: cfg.Command[0], Args: cfg.Command[1:], Env: cfg.Env,
+		Dir:   "/", // never a folder of the broker's
+		Stdin: childIn, Stdout: childOut, Stderr: s.stderr,
+		NoNewPrivileges: true,
+		Attr: func(a *syscall.SysProcAttr) {
+			if cfg.RunAs != 0 {
+				a.Credential = &syscall.Credential{Uid: cfg.RunAs, Gid: cfg.RunAs} // and no groups
+			}
+		},
+	})
 }
 
 // connect negotiates.
