@@ -44,6 +44,14 @@ const (
 type grants struct {
 	mu      sync.Mutex
 	allowed map[string]bool
+	away    error // what is answered where the service is not there
+}
+
+// leave makes every further check fail with err; nil ends that.
+func (g *grants) leave(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.away = err
 }
 
 func (g *grants) allow(subject, relation, object string) {
@@ -62,6 +70,9 @@ func (g *grants) revoke(subject, relation, object string) {
 func (g *grants) Check(_ context.Context, subject, relation, object string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.away != nil {
+		return g.away
+	}
 	if !g.allowed[subject+" "+relation+" "+object] {
 		return fault.New(fault.AccessDenied, "test")
 	}
@@ -83,6 +94,8 @@ type options struct {
 	change func(*api.Config)
 	// buffer is what the system keeps of a connection at each end; 0 leaves it.
 	buffer int
+	// domain is what the domain behind the API is made of.
+	domain runstest.Options
 }
 
 func newFixture(t *testing.T, o options) *fixture {
@@ -91,7 +104,7 @@ func newFixture(t *testing.T, o options) *fixture {
 	if o.script == nil {
 		o.script = answers("Hello.")
 	}
-	f.stack = runstest.New(t, o.script(&f.stack), runstest.Options{})
+	f.stack = runstest.New(t, o.script(&f.stack), o.domain)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

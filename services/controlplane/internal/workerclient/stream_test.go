@@ -80,6 +80,44 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// Agents could not fetch an identity after a certificate rotation; long streams
+// broke (spire 766): a stream that is open while both sides get new SVIDs, and while
+// their authority is replaced, comes to its own end, and the next one as well.
+func TestARotationInMidStreamBreaksNothing(t *testing.T) {
+	rotated := make(chan struct{})
+	s := openFake(t, &fake{start: func(_ context.Context, r *workerv1.StartRunRequest, out workerv1connect.WorkerServiceStartRunServerStream) error {
+		env, err := fence.FromProto(r.GetEnvelope())
+		if err != nil {
+			return err
+		}
+		if err := out.Send(&workerv1.StartRunResponse{Frame: frame(t, env, event.TextStarted{MessageID: "m"})}); err != nil {
+			return err
+		}
+		<-rotated
+		return out.Send(&workerv1.StartRunResponse{Frame: frame(t, env, event.RunFinished{StopReason: "stop"})})
+	}})
+	for n := range 2 {
+		stream := s.start(t)
+		if _, err := stream.Next(); err != nil {
+			t.Fatalf("stream %d: %v", n, err)
+		}
+		if n == 0 {
+			s.Domain.Rotate(t)
+			s.Domain.RotateCA(t)
+			s.Domain.Rotate(t)
+			s.Domain.ForgetOldCAs(t)
+			close(rotated)
+		}
+		if f, err := stream.Next(); err != nil || len(f.Events) != 1 || !f.Events[0].Type().Terminal() {
+			t.Errorf("stream %d: %+v, %v", n, f, err)
+		}
+		if _, err := stream.Next(); err != io.EOF { //nolint:errorlint // io.EOF is what it says, bare
+			t.Errorf("stream %d after its end: %v", n, err)
+		}
+		must(t, stream.Close())
+	}
+}
+
 // What a frame may not be is the worker's breach of the protocol, not an outage.
 func TestFramesThatAreRefused(t *testing.T) {
 	text := event.TextStarted{MessageID: "m"}

@@ -50,6 +50,10 @@ type Options struct {
 	Beside *Stack
 	// Life, where it is not nil, ends at one of its writes.
 	Life *Life
+	// Minter takes the place of the one that mints whatever it is asked for.
+	Minter lease.Minter
+	// Now is the clock of the replica; nil is the machine's.
+	Now func() time.Time
 	// RunTimeout of the agent "demo", in seconds.
 	RunTimeout uint32
 	// Change edits the configuration before the service is made.
@@ -84,6 +88,12 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	if o.Owner == "" {
 		o.Owner = "cp-test"
 	}
+	if o.Minter == nil {
+		o.Minter = Minter{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	drafts, err := agents.Parse([]byte(`{"agents":[{"agent_id":"demo","version":1,"name":"Demo","organization":"default","harness":"native",` +
 		`"adapter_version":"1.0.0","harness_options":{},"model_alias":"demo","prompt":"","tools":[],"profile":"default",` +
 		`"limits":{"run_timeout_seconds":` + seconds(o.RunTimeout) + `,"max_model_calls":4,"max_tool_calls":4,"max_output_tokens":0}}]}`))
@@ -114,14 +124,14 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	if o.Life != nil {
 		o.Backend, provider, workers = mortalStore{o.Backend, o.Life}, mortalProvider{provider, o.Life}, mortalDialer{workers, o.Life}
 	}
-	s.Writer = binding.NewWriter(o.Backend, time.Now)
-	s.Guard = fence.NewGuard(s.Writer, time.Now)
+	s.Writer = binding.NewWriter(o.Backend, o.Now)
+	s.Guard = fence.NewGuard(s.Writer, o.Now)
 	cfg := runs.Config{
-		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: provider, Files: s.Files, Environment: "test", Owner: o.Owner,
+		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: provider, Files: s.Files, Environment: "test", Owner: o.Owner, Now: o.Now,
 		Bounds: event.DefaultBounds(), Logger: logger, Meter: noop.NewMeterProvider().Meter("test"),
 		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, CancelGrace: 200 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
 		Leases: lease.New(lease.Config{
-			Writer: s.Writer, Guard: s.Guard, Provider: provider, Workers: workers, Minter: minter{}, Tools: noTools{},
+			Writer: s.Writer, Guard: s.Guard, Provider: provider, Workers: workers, Minter: o.Minter, Tools: noTools{},
 			TrustDomain: td, Owner: o.Owner, Logger: logger,
 		}),
 	}
@@ -196,12 +206,14 @@ func seconds(n uint32) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-type minter struct{}
+// Minter mints whatever it is asked for.
+type Minter struct{}
 
-// jti of a token that minter made.
+// jti of a token that Minter made.
 func jti(token string) string { return "jti-of-" + token }
 
-func (minter) Mint(_ context.Context, env fence.Envelope, subject, _ string, scopes []lease.Scope) ([]worker.Token, error) {
+// Mint implements lease.Minter.
+func (Minter) Mint(_ context.Context, env fence.Envelope, subject, _ string, scopes []lease.Scope) ([]worker.Token, error) {
 	out := make([]worker.Token, len(scopes))
 	for i, sc := range scopes {
 		token := strings.Join([]string{string(sc.Audience), subject, env.RunID}, "/")
