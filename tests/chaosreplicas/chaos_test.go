@@ -12,9 +12,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Twelve seconds; `make chaos-replicas DURATION=10m` is the full size.
+// Eight seconds; `make chaos-replicas DURATION=10m` is the full size.
 func TestThreeReplicasInChaos(t *testing.T) {
-	r, err := chaosreplicas.Run(t.Context(), chaosreplicas.Config{Command: stack.Need(t), Folder: t.TempDir(), Duration: 12 * time.Second, Progress: t.Output()})
+	r, err := chaosreplicas.Run(t.Context(), chaosreplicas.Config{Command: stack.Need(t), Folder: t.TempDir(), Duration: 8 * time.Second, Progress: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,9 @@ const (
 	// startTimeout bounds the making of an instance, its identity included, and then
 	// the time until a warm one is ready.
 	startTimeout = 15 * time.Second
-	// stopGrace is how long an instance may take to end by itself.
-	stopGrace = 2 * time.Second
+	// stopGrace is how long an instance may take to end by itself. A worker that was
+	// replaced has ended within two seconds of that.
+	stopGrace = 1500 * time.Millisecond
 	// cleanUpTimeout bounds one attempt to remove what an instance left.
 	cleanUpTimeout = 5 * time.Second
 	// probeTimeout bounds the look at what the machine allows.
