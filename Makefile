@@ -26,6 +26,7 @@ CALLS     ?= 1000
 CASES     ?= ci
 OPS       ?= 10000
 DURATION  ?= 10m
+KILLS     ?= 1000
 # One cut of each benchmark; 5 of them and benchstat tell noise from change.
 BENCHFLAGS ?= -benchmem -count=1
 
@@ -57,6 +58,18 @@ build: bin/cofferdam-openfga ## Build every service, the command `cofferdam` and
 	@mkdir -p $(BIN)
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o $(BIN)/ $(COMMANDS) >&2
 
+# Its own programs but for those that are killed, which know where (pkg/failpoint).
+# Nothing of it is shipped.
+FAILPOINTS := controlplane statefacade worker
+.PHONY: failpoints
+failpoints: build
+	@$(call say,building $(FAILPOINTS) once more with points at which they can be killed ...)
+	@mkdir -p $(BIN)/failpoint
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -tags failpoint -o $(BIN)/failpoint/ $(foreach s,$(FAILPOINTS),./services/$s/cmd/$s) >&2
+	@for program in $(filter-out $(FAILPOINTS),$(notdir $(COMMANDS))) cofferdam-openfga; do \
+		ln -f $(BIN)/$$program $(BIN)/failpoint/$$program; \
+	done
+
 .PHONY: run
 run: build ## Start everything on loopback, run one conversation, stay up until Ctrl-C
 	@exec $(BIN)/cofferdam run
@@ -68,7 +81,7 @@ demo: build ## The same with a worker killed between two turns, then exit; stdou
 ##@ Check
 
 .PHONY: test
-test: build node-modules bin/cofferdam-ferretdb ## Run every test with the race detector
+test: build failpoints node-modules bin/cofferdam-ferretdb ## Run every test with the race detector
 	@start=$$SECONDS; \
 	$(GO) test $(RACE) $(TESTFLAGS) $(UNIT_PKGS); \
 	COFFERDAM_BIN_DIR=$(BIN) $(GO) test $(RACE) -count=1 -p=1 $(TESTFLAGS) ./tests/...; \
@@ -78,7 +91,7 @@ test: build node-modules bin/cofferdam-ferretdb ## Run every test with the race 
 # Its tests start whole stacks, so one package at a time.
 
 .PHONY: test-race
-test-race: build node-modules bin/cofferdam-ferretdb ## Look for races: every test uncached, in random order, on 1 and 4 processors
+test-race: build failpoints node-modules bin/cofferdam-ferretdb ## Look for races: every test uncached, in random order, on 1 and 4 processors
 	@start=$$SECONDS; \
 	$(GO) test -race -count=1 -shuffle=on -cpu=1,4 $(TESTFLAGS) $(UNIT_PKGS); \
 	COFFERDAM_BIN_DIR=$(BIN) $(GO) test -race -count=1 -shuffle=on -p=1 $(TESTFLAGS) ./tests/...; \
@@ -139,6 +152,10 @@ chaos-tools: build ## Make CALLS (1000) tool calls while broker, workers and con
 .PHONY: chaos-replicas
 chaos-replicas: build ## Run three replicas for DURATION (10m) while replicas, workers and their host are killed; checks every run and every stream
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/chaosreplicas/cmd/chaosreplicas -duration $(DURATION)
+
+.PHONY: chaos-state
+chaos-state: failpoints ## Kill state facade, control plane and workers KILLS (1000) times at points in their code; counts saved turns that are lost
+	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/chaosstate/cmd/chaosstate -kills $(KILLS)
 
 .PHONY: linearizability
 linearizability: bin/cofferdam-ferretdb ## Have 64 clients make OPS (10000) writes on each back end, with lost answers and kills, and check that one order explains them

@@ -3,6 +3,8 @@ package binding
 import (
 	"context"
 	"slices"
+
+	"cofferdam.dev/pkg/failpoint"
 )
 
 // What a run can have left behind in the world, as its terminal says.
@@ -55,7 +57,7 @@ func (w *Writer) concludeRun(ctx context.Context, bindingID, runID string, closi
 	for _, step := range []func() error{
 		func() error { return w.archive(ctx, bindingID, runID) },
 		func() error { return w.PutRun(ctx, d) },
-		func() error { return w.DropRun(ctx, bindingID, runID) },
+		func() error { failpoint.Reach(failpoint.RunDocumented); return w.DropRun(ctx, bindingID, runID) },
 	} {
 		if err := step(); err != nil {
 			return RunDocument{}, err

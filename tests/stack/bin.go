@@ -33,12 +33,37 @@ func Command() (string, error) {
 	return path, nil
 }
 
+// FailpointCommand is the path of `cofferdam` among programs that have the points of
+// [cofferdam.dev/pkg/failpoint].
+func FailpointCommand() (string, error) {
+	path, err := Command()
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(filepath.Dir(path), "failpoint", "cofferdam")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w: run `make failpoints`", err)
+	}
+	return path, nil
+}
+
 // Need gives the command, or ends the test: by skipping it where a person runs
 // tests without having built anything, by failing it in CI and where the
 // variable leads nowhere.
 func Need(tb testing.TB) string {
 	tb.Helper()
-	path, err := Command()
+	return need(tb, Command)
+}
+
+// NeedFailpoints is Need for [FailpointCommand].
+func NeedFailpoints(tb testing.TB) string {
+	tb.Helper()
+	return need(tb, FailpointCommand)
+}
+
+func need(tb testing.TB, command func() (string, error)) string {
+	tb.Helper()
+	path, err := command()
 	switch {
 	case err == nil:
 		return path

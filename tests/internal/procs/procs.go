@@ -192,3 +192,25 @@ func gone(err error) error {
 	}
 	return err
 }
+
+// Signals is a set of signals.
+type Signals uint64
+
+// Has reports whether a signal is in the set.
+func (s Signals) Has(sig syscall.Signal) bool { return sig > 0 && s>>(sig-1)&1 == 1 }
+
+// Ignored are the signals that a process ignores. The error is [fs.ErrNotExist]
+// where there is none.
+func Ignored(pid int) (Signals, error) {
+	raw, err := readFile(pid, "status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if mask, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return Signals(n), err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status: no SigIgn in it", pid)
+}

@@ -12,6 +12,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/controlplane/internal/agents"
@@ -67,6 +68,7 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 	if err := client.Bind(bindCtx, held.Token.Token, m.construction(rec, req, grant, ready, tools, held.CallTokens)); err != nil {
 		return Held{}, notReady(ctx, err, op)
 	}
+	failpoint.Reach(failpoint.SandboxBound)
 	if held.Record, err = m.cfg.Writer.UpdateLease(ctx, rec.ID, rec.Epoch, rec.Generation, func(l *binding.Lease) {
 		l.State, l.BoundBy, l.ToolsDigest = binding.LeaseBound, held.Token.ID, toolsDigest(tools)
 	}); err != nil {

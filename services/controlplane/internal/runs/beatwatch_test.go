@@ -38,3 +38,20 @@ func TestABeatIsWatchedTheWholeInterval(t *testing.T) {
 		t.Error("what was seen before the store was away counts")
 	}
 }
+
+// However short the interval is, a beat that stands still is seen to do so.
+func TestABeatIsLookedAtOftenEnough(t *testing.T) {
+	for _, interval := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 1500 * time.Millisecond, DefaultTakeOverAfter} {
+		c := Config{TakeOverAfter: interval}.withDefaults()
+		now := time.Unix(1_000_000, 0)
+		w := newBeatWatch(func() time.Time { return now })
+		still := false
+		for range 2 * interval / c.ReconcileEvery {
+			still = w.still("run", 1, interval)
+			now = now.Add(c.ReconcileEvery)
+		}
+		if !still {
+			t.Errorf("a dead owner's run is never taken over after %v, looking every %v", interval, c.ReconcileEvery)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/controlplane/internal/lease"
@@ -151,6 +152,7 @@ func (d *driver) end(ctx context.Context, wish binding.End) {
 		d.s.conclude(ctx, rec) // it was replaced or taken over: the entry in ending has all that is needed
 		return
 	}
+	failpoint.Reach(failpoint.EndDecided)
 	stopReason := ""
 	if t, ok := d.terminal.(event.RunFinished); ok {
 		stopReason = t.StopReason
@@ -283,6 +285,7 @@ func (s *Service) terminate(ctx context.Context, rec binding.Record, g fence.Gra
 	if _, err := s.cfg.Writer.Terminate(ctx, g, s.cfg.Owner, batch, rec.Run.End); err != nil {
 		return err
 	}
+	failpoint.Reach(failpoint.TerminalCommitted)
 	s.hub.grew(rec.Run.ID, batch.Bytes())
 	return s.concludeRun(ctx, rec, rec.Run.ID, stopReason)
 }

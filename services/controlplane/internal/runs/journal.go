@@ -10,6 +10,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 )
@@ -78,10 +79,12 @@ func (j *journal) commit(ctx context.Context, g fence.Grant, events []event.Even
 // append repeats a batch whose fate is unknown, unchanged under its nonce,
 // until it is settled or the run's time is over.
 func (j *journal) append(ctx context.Context, g fence.Grant, b binding.Batch) error {
+	failpoint.Reach(failpoint.EventsReceived)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		_, err := j.s.cfg.Writer.Append(ctx, g, j.s.cfg.Owner, b)
 		switch {
 		case err == nil:
+			failpoint.Reach(failpoint.EventsCommitted)
 			j.s.hub.grew(j.runID, b.Bytes())
 			return nil
 		case ctx.Err() != nil:

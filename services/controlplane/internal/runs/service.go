@@ -73,6 +73,8 @@ func (c Config) withDefaults() Config {
 	set(&c.TakeOverAfter, DefaultTakeOverAfter)
 	set(&c.CancelGrace, DefaultCancelGrace)
 	set(&c.ReconcileEvery, DefaultReconcile)
+	// A beat that is looked at more seldom than twice an interval counts as not seen.
+	c.ReconcileEvery = min(c.ReconcileEvery, c.TakeOverAfter/4)
 	set(&c.IdleAfter, DefaultIdleAfter)
 	set(&c.TendEvery, DefaultTendEvery)
 	if c.Now == nil {

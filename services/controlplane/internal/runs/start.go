@@ -12,6 +12,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/controlplane/internal/agents"
 )
@@ -92,6 +93,7 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 		return Started{}, err
 	}
 	out := Started{RunID: p.RunID, BindingID: rec.ID, Epoch: p.Epoch, New: started.Outcome == binding.StartedNow}
+	failpoint.Reach(failpoint.RunCommitted)
 	if out.New {
 		s.launch(started.Record, agent, req, nil) //nolint:contextcheck // a run outlives the request that starts it
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/statefacade/internal/digest"
@@ -81,6 +82,7 @@ func (s *Service) CommitHead(ctx context.Context, g fence.Grant, c Commit) (Comm
 		commit.Interrupt = &binding.Interrupt{ID: i.ID, Hash: hex.EncodeToString(i.SHA256[:])}
 		commit.Verify = func(ctx context.Context) error { return s.asked(ctx, e, c.LastSequence, *i) }
 	}
+	failpoint.Reach(failpoint.HeadAsked)
 	head, end, err := s.writer.CommitHead(ctx, g, commit)
 	if err != nil && unsettled(err) {
 		head, end, err = s.readBack(ctx, e, commit, err)
@@ -88,6 +90,7 @@ func (s *Service) CommitHead(ctx context.Context, g fence.Grant, c Commit) (Comm
 	if err != nil {
 		return Committed{}, err
 	}
+	failpoint.Reach(failpoint.HeadMoved)
 	return Committed{Revision: head.Revision, End: end}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"cofferdam.dev/pkg/blob"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 )
@@ -66,6 +67,7 @@ func (s *Service) LoadHead(ctx context.Context, g fence.Grant, a Adapter, want C
 	if err := belongs(snap.Entry, r.Head.SHA256, e); err != nil {
 		return fault.Wrap(err, fault.PersistenceFailed, op)
 	}
+	failpoint.Reach(failpoint.HeadRead)
 	return s.send(ctx, Head{Revision: r.Head.Revision, Ref: snap.Ref, Content: snap.Content}, snap, send)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/blob"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/statefacade/internal/digest"
@@ -44,10 +45,12 @@ func (s *Service) WriteSnapshot(ctx context.Context, g fence.Grant, codec Codec,
 	if err := s.room(ctx, snap.Info); err != nil {
 		return "", err
 	}
+	failpoint.Reach(failpoint.SnapshotAnnounced)
 	stands, err := s.write(ctx, snap, parts)
 	if err != nil {
 		return "", err
 	}
+	failpoint.Reach(failpoint.SnapshotStaged)
 	if _, err := s.guard.Admit(ctx, e); err != nil {
 		if fault.Is(err, fault.StaleLease) { // nobody may confirm it any more
 			s.discard(ctx, stands)
@@ -60,6 +63,7 @@ func (s *Service) WriteSnapshot(ctx context.Context, g fence.Grant, codec Codec,
 		}
 		return "", lost(ctx, err, op)
 	}
+	failpoint.Reach(failpoint.SnapshotConfirmed)
 	return stands.Ref, nil
 }
 
@@ -137,6 +141,7 @@ func (s *Service) writeLarge(ctx context.Context, snap Snapshot, parts blob.Part
 		s.discard(ctx, stands)
 		return Entry{}, received(ctx, err)
 	}
+	failpoint.Reach(failpoint.BlobReceived)
 	if err := w.Commit(); err != nil {
 		return Entry{}, lost(ctx, err, op)
 	}

@@ -11,6 +11,7 @@ import (
 	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
@@ -148,10 +149,12 @@ func (t *threadState) commit(ctx context.Context, c harness.Codec, revision uint
 		return err
 	}
 	ctx = rpc.WithToken(ctx, token)
+	failpoint.Reach(failpoint.WorkerSnapshot)
 	ref, err := t.writeSnapshot(ctx, c, payload)
 	if err != nil {
 		return err
 	}
+	failpoint.Reach(failpoint.WorkerHead)
 	what, err := cover()
 	if err != nil {
 		return err
@@ -174,6 +177,7 @@ func (t *threadState) commit(ctx context.Context, c harness.Codec, revision uint
 		t.point.Moved()
 		return fault.New(fault.Cancelled, "facadeclient.Commit")
 	}
+	failpoint.Reach(failpoint.WorkerTerminal)
 	what.done()
 	return nil
 }

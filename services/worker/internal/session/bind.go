@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/worker/internal/harness"
@@ -91,6 +92,7 @@ func (s *Session) Bind(ctx context.Context, b Bind, connect func() (Connector, e
 	if err != nil {
 		return fault.From(err, op)
 	}
+	failpoint.Reach(failpoint.WorkerBuilt)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// A shutdown that came meanwhile waits for this call and cleans up.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/services/worker/internal/harness"
@@ -94,6 +95,7 @@ type work func(ctx context.Context, f harness.Facades, emit harness.Emitter) (ha
 
 // run lets the harness work, after run.started.
 func (r *Run) run(do work, f harness.Facades) (harness.Result, error) {
+	failpoint.Reach(failpoint.WorkerStarted)
 	if err := r.Emit(r.ctx, event.Draft{Data: r.started}); err != nil {
 		return harness.Result{}, err
 	}
