@@ -12,7 +12,8 @@ import (
 	"cofferdam.dev/tests/stack"
 )
 
-// The same on MongoDB, where nothing is left in a file of the stack.
+// The same on MongoDB, where nothing is left in a file of the stack, and with several
+// replicas.
 func TestANewWorkerKnowsWhatTheOldOneReadOnMongoDB(t *testing.T) {
 	command := stack.Need(t)
 	uri := mongodbstoretest.URI(t, mongodbstoretest.Server(t))
@@ -23,16 +24,10 @@ func TestANewWorkerKnowsWhatTheOldOneReadOnMongoDB(t *testing.T) {
 		}
 		_ = db.Close()
 	})
-	w, err := open(command, "--store", uri)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	w := openReplicas(t, command, "--store", uri)
 	w.remembers(t)
+	w.nextTurns(t)
+	w.elsewhere(t)
 	for _, collection := range []string{"bindings", "chunks", "runs", "ledger", "thread_snapshots"} {
 		if n, err := db.Collection(collection).CountDocuments(t.Context(), bson.D{}); err != nil || n == 0 {
 			t.Errorf("%s has %d documents (%v)", collection, n, err)

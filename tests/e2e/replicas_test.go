@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -24,11 +25,11 @@ type replicas struct {
 	apis []*apiclient.Client
 }
 
-// threeReplicas starts one. A replica is taken for gone once it has been silent for
-// five seconds, in which its owner says five times that it is there.
-func threeReplicas(t *testing.T) *replicas {
+// openReplicas starts one. A replica is taken for gone once it has been silent for
+// five seconds, in which it says five times that it is there.
+func openReplicas(t *testing.T, command string, flags ...string) *replicas {
 	t.Helper()
-	w, err := open(stack.Need(t), "--replicas", "3", "--take-over-after", "5s")
+	w, err := open(command, append(flags, "--replicas", "3", "--take-over-after", "5s")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func (r *replicas) signal(t *testing.T, replica int, s syscall.Signal) {
 // Several replicas share a store and the sandboxes of their machine: what one began
 // another one reads, cancels, goes on with, and brings to its end.
 func TestReplicas(t *testing.T) {
-	r := threeReplicas(t)
+	r := openReplicas(t, stack.Need(t))
 	t.Run("any of them starts the next turn on the same worker", r.nextTurns)
 	t.Run("cancel and stream work where the run is not driven", r.elsewhere)
 	t.Run("one goes", func(t *testing.T) { // the two wait at the same time
@@ -265,9 +266,13 @@ func (r *replicas) untilEnded(ctx context.Context, runID string, replica int) er
 
 func (r *replicas) hostDies(t *testing.T) {
 	c := r.talk()
-	first := r.at(c, 0).tell(t, ">>say before")
+	mark := word()
+	first := r.at(c, 0).tell(t, mark)
 	r.killProgram(t, "sandboxhost")()
-	next := r.at(c, 1).tell(t, ">>say after")
+	next := r.at(c, 1).tell(t, "What do you remember?")
+	if !strings.Contains(next.text(t), mark) {
+		t.Errorf("it remembers %q", next.text(t))
+	}
 	if b := c.binding(t, next.BindingID); b.Generation <= 1 || next.finished(t) != first.finished(t)+1 {
 		t.Errorf("generation %d, revision %d after %d", b.Generation, next.finished(t), first.finished(t))
 	}
