@@ -261,7 +261,7 @@ func (w *world) sample(t *testing.T) (name, line string) {
 	t.Helper()
 	name, line = "note-"+rand.Text()+".txt", "the secret of the day is "+rand.Text()
 	path := filepath.Join(w.Data, "sample", name)
-	if err := os.WriteFile(path, []byte("first line\n"+line+"\n"), 0o644); err != nil { //nolint:gosec // its server is another user
+	if err := os.WriteFile(path, []byte("first line\n"+line+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
