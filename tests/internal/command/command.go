@@ -12,8 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"cofferdam.dev/tests/stack"
 )
 
 // Env is what a run is given.
@@ -30,27 +28,27 @@ type Report interface {
 	Verdict() error
 }
 
-// Main runs a command until SIGINT or SIGTERM and gives the exit status. setup
-// registers its flags, and gives what runs once they are parsed; the report is whole
-// where its error is nil.
-func Main(name string, setup func(*flag.FlagSet) func(context.Context, Env) (Report, error)) int {
+// Main runs a command until SIGINT or SIGTERM and gives the exit status. find gives
+// the path of cofferdam, as stack.Command does. setup registers the flags, and gives
+// what runs once they are parsed; the report is whole where its error is nil.
+func Main(name string, find func() (string, error), setup func(*flag.FlagSet) func(context.Context, Env) (Report, error)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, name, setup); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(ctx, name, find, setup); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, name+":", err)
 		return 1
 	}
 	return 0
 }
 
-func run(ctx context.Context, name string, setup func(*flag.FlagSet) func(context.Context, Env) (Report, error)) (err error) {
+func run(ctx context.Context, name string, find func() (string, error), setup func(*flag.FlagSet) func(context.Context, Env) (Report, error)) (err error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	do := setup(fs)
 	if err := fs.Parse(os.Args[1:]); err != nil {
 		return err
 	}
 	e := Env{Progress: os.Stderr}
-	if e.Command, err = stack.Command(); err != nil {
+	if e.Command, err = find(); err != nil {
 		return err
 	}
 	if e.Folder, err = os.MkdirTemp("", "cofferdam-"+name+"-"); err != nil {

@@ -10,10 +10,11 @@ import (
 
 	"cofferdam.dev/tests/chaosreplicas"
 	"cofferdam.dev/tests/internal/command"
+	"cofferdam.dev/tests/stack"
 )
 
 func main() {
-	os.Exit(command.Main("chaos-replicas", func(fs *flag.FlagSet) func(context.Context, command.Env) (command.Report, error) {
+	os.Exit(command.Main("chaos-replicas", stack.Command, func(fs *flag.FlagSet) func(context.Context, command.Env) (command.Report, error) {
 		duration := fs.Duration("duration", 10*time.Minute, "how long things are killed and replaced")
 		return func(ctx context.Context, e command.Env) (command.Report, error) {
 			return chaosreplicas.Run(ctx, chaosreplicas.Config{Command: e.Command, Folder: e.Folder, Duration: *duration, Progress: e.Progress})

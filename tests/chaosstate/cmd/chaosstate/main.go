@@ -4,50 +4,30 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
-	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"cofferdam.dev/tests/chaosstate"
+	"cofferdam.dev/tests/internal/command"
 	"cofferdam.dev/tests/stack"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "chaos-state:", err)
-		os.Exit(1)
-	}
+// judged is a report that is judged by how many kills were asked for.
+type judged struct {
+	*chaosstate.Report
+
+	kills int
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	fs := flag.NewFlagSet("chaos-state", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	kills := fs.Int("kills", 1000, "how many processes are killed at least")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	command, err := stack.FailpointCommand()
-	if err != nil {
-		return err
-	}
-	folder, err := os.MkdirTemp("", "cofferdam-kill-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	r, err := chaosstate.Run(ctx, chaosstate.Config{Command: command, Folder: folder, Kills: *kills, Progress: stderr})
-	if err != nil {
-		return err
-	}
-	if err := json.NewEncoder(stdout).Encode(r); err != nil {
-		return err
-	}
-	return r.Verdict(*kills)
+// Verdict implements command.Report.
+func (j judged) Verdict() error { return j.Report.Verdict(j.kills) }
+
+func main() {
+	os.Exit(command.Main("chaos-state", stack.FailpointCommand, func(fs *flag.FlagSet) func(context.Context, command.Env) (command.Report, error) {
+		kills := fs.Int("kills", 1000, "how many processes are killed at least")
+		return func(ctx context.Context, e command.Env) (command.Report, error) {
+			r, err := chaosstate.Run(ctx, chaosstate.Config{Command: e.Command, Folder: e.Folder, Kills: *kills, Progress: e.Progress})
+			return judged{r, *kills}, err
+		}
+	}))
 }
