@@ -94,7 +94,7 @@ func (w *Writer) document(ctx context.Context, bindingID, runID, effects string)
 	}
 	d := RunDocument{
 		RunID: run.ID, BindingID: r.ID, Epoch: entry.Epoch, Generation: entry.Generation, RequestID: run.RequestID,
-		KeyDigest: run.KeyDigest, ContentDigest: run.ContentDigest, AskedBy: run.AskedBy, Carried: run.Carried, StartedAt: run.StartedAt, EndedAt: w.now().UTC(),
+		KeyDigest: run.KeyDigest, ContentDigest: run.ContentDigest, AskedBy: run.AskedBy, Carried: run.Carried, DelegatedBy: run.DelegatedBy, StartedAt: run.StartedAt, EndedAt: w.now().UTC(),
 		End: run.End, Events: run.EventHead, SideEffects: effects, Terminal: last.Events[0],
 	}
 	if r.Head.RunID == run.ID {

@@ -121,6 +121,9 @@ type Run struct {
 	// calls that count as started because of it.
 	AskedBy string    `json:"asked_by,omitempty"`
 	Carried []Carried `json:"carried,omitempty"`
+	// DelegatedBy is the call of another run on whose behalf this one works; nil for
+	// a run that a caller started.
+	DelegatedBy *Delegation `json:"delegated_by,omitempty"`
 	// Owner is the replica and its incarnation; OwnerBeat counts its beats.
 	Owner     string `json:"owner"`
 	OwnerBeat uint64 `json:"owner_beat"`
@@ -147,6 +150,18 @@ type Carried struct {
 	// ArgsDigest is the ToolCallDigest of the call that was approved, with the
 	// arguments as they were edited: the grant is for that call alone.
 	ArgsDigest string `json:"args_digest,omitempty"`
+}
+
+// Delegation names an admitted effect of a run, which lets another agent work.
+type Delegation struct {
+	BindingID string `json:"binding_id"`
+	Epoch     uint32 `json:"epoch"`
+	RunID     string `json:"run_id"`
+	// Key of the effect, which is the id of the tool call.
+	Key string `json:"key"`
+	// Agents are all on whose behalf the run works: first the one that a caller
+	// talks to, last the one that called.
+	Agents []string `json:"agents"`
 }
 
 // Batch is what one write appended to the log.

@@ -33,6 +33,8 @@ type StartParams struct {
 	NoInterrupt bool
 	// AwaitsStream starts a run whose first stream can be taken with TakeStream.
 	AwaitsStream bool
+	// DelegatedBy is the call on whose behalf the run works, if any.
+	DelegatedBy *Delegation
 }
 
 func (p StartParams) validate(op string) error {
@@ -117,7 +119,7 @@ func (w *Writer) begin(ctx context.Context, p StartParams, set func(*Record, Run
 	run := Run{
 		ID: p.RunID, RequestID: p.RequestID, KeyDigest: p.KeyDigest, ContentDigest: p.ContentDigest,
 		StartedAt: w.now().UTC(), Deadline: p.Deadline.UTC(), Owner: p.Owner, Nonce: newNonce(),
-		AwaitsStream: p.AwaitsStream,
+		AwaitsStream: p.AwaitsStream, DelegatedBy: p.DelegatedBy,
 	}
 	for range starts {
 		read, err := w.store.Load(ctx, p.BindingID)

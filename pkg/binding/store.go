@@ -101,6 +101,7 @@ type RunDocument struct {
 	ContentDigest string          `json:"content_digest"`
 	AskedBy       string          `json:"asked_by,omitempty"`
 	Carried       []Carried       `json:"carried,omitempty"`
+	DelegatedBy   *Delegation     `json:"delegated_by,omitempty"`
 	StartedAt     time.Time       `json:"started_at"`
 	EndedAt       time.Time       `json:"ended_at"`
 	End           End             `json:"end"`

@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"cofferdam.dev/pkg/fault"
 	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
 	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
 	"cofferdam.dev/pkg/identity"
@@ -24,6 +23,8 @@ const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 // broker writes down what a handler sees of a request's baggage.
 type broker struct {
+	toolbrokerv1connect.UnimplementedToolBrokerServiceHandler
+
 	calls, members int
 	traced         bool
 }
@@ -33,10 +34,6 @@ func (b *broker) ListTools(ctx context.Context, _ *toolbrokerv1.ListToolsRequest
 	b.members += baggage.FromContext(ctx).Len()
 	b.traced = trace.SpanContextFromContext(ctx).TraceID().String() == "0af7651916cd43dd8448eb211c80319c"
 	return &toolbrokerv1.ListToolsResponse{}, nil
-}
-
-func (*broker) CallTool(context.Context, *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
-	return nil, fault.New(fault.NotImplemented, "test")
 }
 
 // baggageOf is so many bytes of baggage in headers of its own or in one.
@@ -59,9 +56,9 @@ func baggageOf(bytes int, many bool) []string {
 func TestBaggageIsIgnored(t *testing.T) {
 	s := rpctest.NewStand(t)
 	allow := identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))}
-	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
-		toolbrokerv1connect.ToolBrokerServiceListToolsProcedure: {Callers: allow}, toolbrokerv1connect.ToolBrokerServiceCallToolProcedure: {},
-	})
+	server := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
+		toolbrokerv1connect.ToolBrokerServiceListToolsProcedure: {Callers: allow},
+	}, toolbrokerv1.File_harness_toolbroker_v1_toolbroker_proto))
 	b := &broker{}
 	toolbrokerv1connect.RegisterToolBrokerServiceHandler(server.Connect(), b)
 	h, err := server.Handler()

@@ -38,10 +38,10 @@ func (f files) Upload(_ context.Context, st filebrokerv1connect.FileBrokerServic
 func TestEveryMessageOfAStreamIsFenced(t *testing.T) {
 	s := rpctest.NewStand(t)
 	p := rpc.Policy{Callers: callers(), Audience: capability.FileBroker, Fence: rpc.RunFence}
-	srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
+	srv := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutResultProcedure: p, filebrokerv1connect.FileBrokerServiceUploadProcedure: p, filebrokerv1connect.FileBrokerServiceDownloadProcedure: p,
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure: p, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: p,
-	})
+	}, filebrokerv1.File_harness_filebroker_v1_filebroker_proto))
 	got := new(atomic.Int64)
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), files{got: got})
 	h, err := srv.Handler()
@@ -103,10 +103,10 @@ func TestTheEndOfAStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := rpctest.NewStand(t)
 			p := rpc.Policy{Callers: callers(), Audience: capability.FileBroker, Fence: rpc.RunFence}
-			srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
+			srv := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
 				filebrokerv1connect.FileBrokerServicePutResultProcedure: p, filebrokerv1connect.FileBrokerServiceUploadProcedure: p, filebrokerv1connect.FileBrokerServiceDownloadProcedure: p,
 				filebrokerv1connect.FileBrokerServicePutObjectProcedure: p, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: p,
-			})
+			}, filebrokerv1.File_harness_filebroker_v1_filebroker_proto))
 			filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), downloads{end: tc.end})
 			h, err := srv.Handler()
 			if err != nil {

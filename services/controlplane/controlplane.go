@@ -13,12 +13,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingstore"
-	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/agents/agentstore"
 	"cofferdam.dev/services/controlplane/internal/api"
+	"cofferdam.dev/services/controlplane/internal/delegation"
+	"cofferdam.dev/services/controlplane/internal/rpc"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/workerclient"
 )
@@ -58,16 +61,27 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	if err != nil {
 		return err
 	}
-	public, err := newAPI(cfg, rt, service, registry, catalogue)
+	authorizer, err := openfgaauthz.New(cfg.OpenFGA)
+	if err != nil {
+		return err
+	}
+	public, err := newAPI(cfg, rt, service, registry, catalogue, authorizer)
+	if err != nil {
+		return err
+	}
+	inner, err := rpc.NewHandler(rpc.Config{
+		TrustDomain: rt.TrustDomain, Logger: rt.Logger, Guard: fence.NewGuard(writer, time.Now), Telemetry: rt.Telemetry,
+		Delegation: delegation.New(service, registry, authorizer, rt.Logger),
+	})
 	if err != nil {
 		return err
 	}
 	warm()
-	return serve(ctx, cfg, rt, service, public)
+	return serve(ctx, cfg, rt, service, public, inner)
 }
 
 // serve opens all listeners before it answers at any of them.
-func serve(ctx context.Context, cfg *Config, rt *service.Runtime, svc *runs.Service, a *api.API) error {
+func serve(ctx context.Context, cfg *Config, rt *service.Runtime, svc *runs.Service, a *api.API, inner http.Handler) error {
 	public, err := service.Listen(ctx, cfg.PublicListen)
 	if err != nil {
 		return fmt.Errorf("--public-listen: %w", err)
@@ -83,9 +97,7 @@ func serve(ctx context.Context, cfg *Config, rt *service.Runtime, svc *runs.Serv
 	}
 	return orderly(ctx, cfg.DrainTimeout/2, svc.Run,
 		at(public, a.Public()), at(operators, a.Operators()),
-		// Nothing of the control plane is for other workloads yet; the listener
-		// answers probes and refuses everybody else.
-		func(ctx context.Context) error { return rt.Serve(ctx, http.NotFoundHandler(), identity.AllowList{}) })
+		func(ctx context.Context) error { return rt.Serve(ctx, inner, rpc.Callers(rt.TrustDomain)) })
 }
 
 // orderly drives runs for as long as servers answer requests, and longer: what

@@ -13,7 +13,6 @@ import (
 
 	"connectrpc.com/connect/v2"
 
-	"cofferdam.dev/pkg/authz/openfgaauthz"
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
@@ -117,7 +116,7 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 	return svc, err
 }
 
-func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agents.Registry, c *harnesses.Catalogue) (*api.API, error) {
+func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agents.Registry, c *harnesses.Catalogue, authorizer api.Authorizer) (*api.API, error) {
 	keys := authn.FileKeys(cfg.OIDCJWKS)
 	if strings.HasPrefix(cfg.OIDCJWKS, "https://") {
 		keys = authn.URLKeys(&http.Client{
@@ -127,10 +126,6 @@ func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agent
 		}, cfg.OIDCJWKS)
 	}
 	verifier, err := authn.New(authn.Config{Issuer: cfg.OIDCIssuer, Audience: cfg.OIDCAudience, Algorithms: cfg.algorithms(), Keys: keys})
-	if err != nil {
-		return nil, err
-	}
-	authorizer, err := openfgaauthz.New(cfg.OpenFGA)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,10 @@ type Config struct {
 	// are too large for an event; empty keeps none.
 	FileBrokerURL string
 	FileBrokerID  string
+	// ControlPlaneURL and ControlPlaneID name the control plane, which runs the agents
+	// that others delegate to; empty where the catalogue has no builtin.delegate.
+	ControlPlaneURL string
+	ControlPlaneID  string
 	// AuditFile gets a record of each decision and outcome; empty keeps none.
 	// AuditKeyFile has the key of the digests of subjects in it, and at
 	// AuditRotateBytes a new file is begun.
@@ -60,6 +64,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
 	fs.StringVar(&c.FileBrokerURL, "file-broker-url", "", "`address` of the file broker, where results that are too large for an event are kept as a whole (default none: they are cut)")
 	fs.StringVar(&c.FileBrokerID, "file-broker-id", "", "SPIFFE `ID` of the file broker")
+	fs.StringVar(&c.ControlPlaneURL, "controlplane-url", "", "`address` of the control plane's services, for agents that delegate to others (default none: there is no builtin.delegate)")
+	fs.StringVar(&c.ControlPlaneID, "controlplane-id", "", "SPIFFE `ID` of the control plane")
 	fs.StringVar(&c.AuditFile, "audit-file", "", "JSON-lines `file` of the decisions and outcomes, of this process alone; without it they are only logged (default none)")
 	fs.StringVar(&c.AuditKeyFile, "audit-key-file", "", "`file` of at least 32 bytes: the key of the digests of subjects in the audit")
 	fs.StringVar(&c.Launcher, "launcher", "", "`path` of the program that isolates MCP servers over stdio; without it they are refused")
@@ -95,6 +101,11 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--file-broker-url and --file-broker-id: %w", err))
 		}
 	}
+	if c.ControlPlaneURL != "" || c.ControlPlaneID != "" {
+		if _, err := c.controlPlane(); err != nil {
+			errs = append(errs, fmt.Errorf("--controlplane-url and --controlplane-id: %w", err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -108,6 +119,10 @@ func (c *Config) private() []string {
 		}
 	}
 	return paths
+}
+
+func (c *Config) controlPlane() (rpc.Endpoint, error) {
+	return rpc.ParseEndpoint(c.ControlPlaneURL, c.ControlPlaneID)
 }
 
 func (c *Config) fileBroker() (rpc.Endpoint, error) {

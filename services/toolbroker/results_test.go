@@ -82,25 +82,14 @@ func (k *keeper) serve(t *testing.T) (capabilities, files string) {
 func (k *keeper) serveWith(t *testing.T, service capabilityv1connect.CapabilityServiceHandler) (capabilities, files string) {
 	t.Helper()
 	broker := identity.AllowList{identity.Exactly(rpctest.ServiceID("toolbroker"))}
-	c := pkgrpc.NewServer(k.stand.RPC(), map[string]pkgrpc.Policy{
-		capabilityv1connect.CapabilityServiceMintProcedure:     {},
+	c := pkgrpc.NewServer(k.stand.RPC(), rpctest.Policies(map[string]pkgrpc.Policy{
 		capabilityv1connect.CapabilityServiceExchangeProcedure: {Callers: broker, Fence: pkgrpc.RunFence},
 		capabilityv1connect.CapabilityServiceAssertProcedure:   {Callers: broker, Fence: pkgrpc.RunFence},
-	})
+	}, capabilityv1.File_harness_capability_v1_capability_proto))
 	capabilityv1connect.RegisterCapabilityServiceHandler(c.Connect(), service)
-	f := pkgrpc.NewServer(k.stand.RPC(), map[string]pkgrpc.Policy{
-		filebrokerv1connect.FileBrokerServicePutObjectProcedure:      {},
-		filebrokerv1connect.FileBrokerServicePutFileProcedure:        {},
-		filebrokerv1connect.FileBrokerServiceUploadPartProcedure:     {},
-		filebrokerv1connect.FileBrokerServiceUploadStatusProcedure:   {},
-		filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure: {},
-		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:     {},
-		filebrokerv1connect.FileBrokerServiceReadObjectProcedure:     {},
-		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:    {},
-		filebrokerv1connect.FileBrokerServiceDownloadProcedure:       {},
-		filebrokerv1connect.FileBrokerServiceUploadProcedure:         {},
-		filebrokerv1connect.FileBrokerServicePutResultProcedure:      {Callers: broker, Audience: capability.FileBroker, Fence: pkgrpc.RunFence},
-	})
+	f := pkgrpc.NewServer(k.stand.RPC(), rpctest.Policies(map[string]pkgrpc.Policy{
+		filebrokerv1connect.FileBrokerServicePutResultProcedure: {Callers: broker, Audience: capability.FileBroker, Fence: pkgrpc.RunFence},
+	}, filebrokerv1.File_harness_filebroker_v1_filebroker_proto))
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(f.Connect(), k)
 	serve := func(name string, s *pkgrpc.Server) string {
 		h, err := s.Handler()

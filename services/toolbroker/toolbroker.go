@@ -23,6 +23,7 @@ import (
 	"cofferdam.dev/services/toolbroker/internal/audit"
 	"cofferdam.dev/services/toolbroker/internal/call"
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
+	"cofferdam.dev/services/toolbroker/internal/delegationclient"
 	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
 	"cofferdam.dev/services/toolbroker/internal/resultclient"
 	"cofferdam.dev/services/toolbroker/internal/rpc"
@@ -67,8 +68,15 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		Private: append(cfg.private(), servers.Secrets()...), Logger: s.rt.Logger,
 	})
 	s.closers = append(s.closers, worlds.Close)
-	s.catalogue, err = catalogue.New(servers, catalogue.Options{Logger: s.rt.Logger, BackOff: deps.backOff, Worlds: worlds})
-	if err != nil {
+	options := catalogue.Options{Logger: s.rt.Logger, BackOff: deps.backOff, Worlds: worlds}
+	if cfg.ControlPlaneURL != "" {
+		conn, err := s.peer(cfg.controlPlane)
+		if err != nil {
+			return err
+		}
+		options.Runs = delegationclient.New(conn)
+	}
+	if s.catalogue, err = catalogue.New(servers, options); err != nil {
 		return err
 	}
 	authorizer, err := openfgaauthz.New(cfg.OpenFGA)

@@ -39,8 +39,13 @@ func TestDescribe(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "preset.json")
 	must(t, os.WriteFile(broken, []byte(`{}`), 0o600))
 	for _, args := range [][]string{
-		{"--harness", "none"}, {"--harness", "acp"}, {"--harness-config", preset}, {"more"}, {"--fly"},
-		{"--harness", "acp", "--harness-config", broken}, {"--harness", "stdio", "--harness-config", "/nonexistent"},
+		{"--harness", "none"},
+		{"--harness", "acp"},
+		{"--harness-config", preset},
+		{"more"},
+		{"--fly"},
+		{"--harness", "acp", "--harness-config", broken},
+		{"--harness", "stdio", "--harness-config", "/nonexistent"},
 	} {
 		var out bytes.Buffer
 		if err := worker.Describe(args, &out); err == nil || out.Len() > 0 {

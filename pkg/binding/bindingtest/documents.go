@@ -89,7 +89,8 @@ func runDocumentOnce(x *world) {
 	want := binding.RunDocument{
 		RunID: "run_" + rand.Text(), BindingID: "hs_x", Epoch: 1, Generation: 2, RequestID: "q", KeyDigest: "k", ContentDigest: "c",
 		AskedBy: "run_x", Carried: []binding.Carried{{ToolCallID: "call_1", Decision: "edit"}}, StartedAt: at,
-		EndedAt: at.Add(time.Second), End: binding.End{Kind: binding.EndError, Reason: "model_failed"}, Events: 3, HeadRevision: 4, SideEffects: "none", Terminal: event("<end>"),
+		DelegatedBy: &binding.Delegation{BindingID: "hs_y", Epoch: 1, RunID: "run_y", Key: "call_2", Agents: []string{"a", "b"}},
+		EndedAt:     at.Add(time.Second), End: binding.End{Kind: binding.EndError, Reason: "model_failed"}, Events: 3, HeadRevision: 4, SideEffects: "none", Terminal: event("<end>"),
 	}
 	x.must(x.b.PutRun(x.ctx, want))
 	other := want

@@ -59,11 +59,13 @@ type Run struct {
 
 // Event is one canonical event. Raw is its text as it came.
 type Event struct {
-	Type           string          `json:"type"`
-	RunID          string          `json:"run_id"`
-	ConversationID string          `json:"conversation_id"`
-	Sequence       uint64          `json:"sequence"`
-	Data           json.RawMessage `json:"data"`
+	Type           string `json:"type"`
+	RunID          string `json:"run_id"`
+	ConversationID string `json:"conversation_id"`
+	Sequence       uint64 `json:"sequence"`
+	// Namespace is the path of subagents; empty for the root.
+	Namespace []string        `json:"namespace"`
+	Data      json.RawMessage `json:"data"`
 
 	Raw json.RawMessage `json:"-"`
 }

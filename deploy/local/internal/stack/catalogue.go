@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 
@@ -16,6 +17,10 @@ import (
 const (
 	maxConfigBytes  = 1 << 20
 	sampleNamespace = "fs"
+	// builtinNamespace is that of the ToolBroker's own tools, and delegateTool the one
+	// that costs nothing: an agent has to name those to which it delegates.
+	builtinNamespace = "builtin"
+	delegateTool     = "delegate"
 	// modelAlias is what the demo agent calls its model, whichever that is.
 	modelAlias = "demo"
 )
@@ -33,7 +38,7 @@ type catalogue struct {
 // are read, to grant them.
 func writeCatalogue(d datadir.Dir, cfg Config) (catalogue, error) {
 	var c catalogue
-	servers, err := c.servers(d, cfg)
+	servers, builtin, err := c.servers(d, cfg)
 	if err != nil {
 		return c, err
 	}
@@ -42,7 +47,7 @@ func writeCatalogue(d datadir.Dir, cfg Config) (catalogue, error) {
 		return c, err
 	}
 	for name, doc := range map[string]any{
-		"catalogue": map[string]any{"servers": servers},
+		"catalogue": map[string]any{"servers": servers, "builtin": builtin},
 		"aliases":   map[string]any{"aliases": map[string]any{modelAlias: cfg.Model.alias()}},
 		"agents":    agents,
 	} {
@@ -57,25 +62,27 @@ func writeCatalogue(d datadir.Dir, cfg Config) (catalogue, error) {
 	return c, nil
 }
 
-// servers are the sample server and those of the operator.
-func (c *catalogue) servers(d datadir.Dir, cfg Config) ([]json.RawMessage, error) {
+// servers are the sample server and those of the operator, and builtin is what the
+// operator wants of the tools that need no server, besides the one that delegates.
+func (c *catalogue) servers(d datadir.Dir, cfg Config) (servers []json.RawMessage, builtin map[string]json.RawMessage, err error) {
 	sample, err := json.Marshal(map[string]any{
 		"namespace": sampleNamespace, "transport": "stdio", "read_only": true,
 		"command": []string{cfg.program(filesProgram), "--root", d.Sample()},
 		"tools":   []string{mcpfiles.ToolList, mcpfiles.ToolRead}, "read_folders": []string{d.Sample()},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var doc struct {
-		Servers []json.RawMessage `json:"servers"`
+		Servers []json.RawMessage          `json:"servers"`
+		Builtin map[string]json.RawMessage `json:"builtin"`
 	}
 	if cfg.MCPConfig != "" {
 		if err := readJSON("--mcp-config", cfg.MCPConfig, &doc); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	servers := append([]json.RawMessage{sample}, doc.Servers...)
+	servers = append([]json.RawMessage{sample}, doc.Servers...)
 	for i, raw := range servers {
 		var s struct {
 			Namespace  string   `json:"namespace"`
@@ -86,7 +93,7 @@ func (c *catalogue) servers(d datadir.Dir, cfg Config) ([]json.RawMessage, error
 			} `json:"credential"`
 		}
 		if err := json.Unmarshal(raw, &s); err != nil {
-			return nil, fmt.Errorf("--mcp-config: servers[%d]: %w", i-1, err)
+			return nil, nil, fmt.Errorf("--mcp-config: servers[%d]: %w", i-1, err)
 		}
 		for _, t := range s.Tools {
 			c.tools = append(c.tools, s.Namespace+"."+t)
@@ -95,7 +102,17 @@ func (c *catalogue) servers(d datadir.Dir, cfg Config) ([]json.RawMessage, error
 			c.tokenEndpoints = append(c.tokenEndpoints, s.Credential.TokenURL)
 		}
 	}
-	return servers, nil
+	builtin = doc.Builtin
+	if builtin == nil {
+		builtin = map[string]json.RawMessage{}
+	}
+	if builtin[delegateTool] == nil {
+		builtin[delegateTool] = json.RawMessage("{}")
+	}
+	for _, name := range slices.Sorted(maps.Keys(builtin)) {
+		c.tools = append(c.tools, builtinNamespace+"."+name)
+	}
+	return servers, builtin, nil
 }
 
 // agentFile is the demo agent, or what the operator brings instead.
@@ -126,9 +143,11 @@ func (c *catalogue) agentFile(cfg Config) (any, error) {
 // demoAgent has no version: its tools hang on the flags of each start, and what
 // changes is the next version.
 func (c *catalogue) demoAgent() map[string]any {
+	// There is nobody to whom it could delegate.
+	tools := slices.DeleteFunc(slices.Clone(c.tools), func(id string) bool { return id == builtinNamespace+"."+delegateTool })
 	return map[string]any{
 		"agent_id": DemoAgent, "name": "Demo", "organization": issuer.Organization,
-		"harness": "native", "adapter_version": "1.1.0", "model_alias": modelAlias, "profile": "local", "tools": c.tools,
+		"harness": "native", "adapter_version": "1.1.0", "model_alias": modelAlias, "profile": "local", "tools": tools,
 		"prompt": "You help people with the files of a sample folder. Use the tools that you are offered to look at them, " +
 			"say what you found, and say so when you do not know something.",
 	}

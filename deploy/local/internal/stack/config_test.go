@@ -124,13 +124,13 @@ func TestTheDemoAgentHasTheSampleTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"fs.list_directory", "fs.read_text_file"}
+	want := []string{"fs.list_directory", "fs.read_text_file", "builtin.delegate"}
 	if !slices.Equal(c.tools, want) || !slices.Equal(c.agents, []string{DemoAgent}) {
 		t.Errorf("%+v", c)
 	}
 	for doc, part := range map[string]string{
 		"agents":    `"tools":["fs.list_directory","fs.read_text_file"]`,
-		"catalogue": `"command":["/bin-dir/cofferdam-mcp-files","--root","`,
+		"catalogue": `{"builtin":{"delegate":{}},"servers":[{"command":["/bin-dir/cofferdam-mcp-files","--root","`,
 		"aliases":   `{"aliases":{"demo":{"kind":"demo"}}}`,
 	} {
 		if got := text(t, docs[doc]); !strings.Contains(got, part) {
@@ -140,18 +140,18 @@ func TestTheDemoAgentHasTheSampleTools(t *testing.T) {
 }
 
 func TestFurtherServersAreKeptAsTheyAre(t *testing.T) {
-	servers := `{"servers":[{"namespace":"git","transport":"stdio","command":["/bin/git-mcp"],"tools":["log","diff"],"credential":{"source":"file","path":"/k","env":"K"}}]}`
+	servers := `{"servers":[{"namespace":"git","transport":"stdio","command":["/bin/git-mcp"],"tools":["log","diff"],"credential":{"source":"file","path":"/k","env":"K"}}],"builtin":{"http_fetch":{"hosts":["example.org"]}}}`
 	c, docs, err := written(t, Config{MCPConfig: file(t, servers)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"fs.list_directory", "fs.read_text_file", "git.log", "git.diff"}; !slices.Equal(c.tools, want) {
+	if want := []string{"fs.list_directory", "fs.read_text_file", "git.log", "git.diff", "builtin.delegate", "builtin.http_fetch"}; !slices.Equal(c.tools, want) {
 		t.Errorf("tools %v", c.tools)
 	}
 	if got := text(t, docs["catalogue"]); !strings.Contains(got, `"credential":{"env":"K","path":"/k","source":"file"}`) {
 		t.Errorf("%s", got)
 	}
-	if got := text(t, docs["agents"]); !strings.Contains(got, `"git.diff"`) {
+	if got := text(t, docs["agents"]); !strings.Contains(got, `"git.diff","builtin.http_fetch"]`) {
 		t.Errorf("the demo agent lacks the tools: %s", got)
 	}
 }

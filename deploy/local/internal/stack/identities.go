@@ -70,6 +70,9 @@ func (i *identities) capabilityID() string { return identity.Service(i.td, capab
 // fileBrokerID is the SPIFFE ID of the file broker.
 func (i *identities) fileBrokerID() string { return identity.Service(i.td, fileBroker).String() }
 
+// controlPlaneID is the SPIFFE ID of the control plane.
+func (i *identities) controlPlaneID() string { return identity.Service(i.td, controlPlane).String() }
+
 // serveRegistrar serves the registrar until ctx ends.
 func (s *Stack) serveRegistrar(ctx context.Context, i *identities, l listener) error {
 	inner, err := net.FileListener(l.file)

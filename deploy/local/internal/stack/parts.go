@@ -236,7 +236,8 @@ func (s *Stack) toolBrokerArgs(fga openfga.IDs) []string {
 	args := append(append(s.verifier(), s.authorizer(fga)...),
 		"--catalogue", s.dir.Config("catalogue"), "--launcher", s.cfg.program(launcherProgram),
 		"--audit-file", s.dir.Audit(), "--audit-key-file", s.dir.AuditKey(),
-		"--file-broker-url", s.address(fileBroker), "--file-broker-id", s.ids.fileBrokerID())
+		"--file-broker-url", s.address(fileBroker), "--file-broker-id", s.ids.fileBrokerID(),
+		"--controlplane-url", s.address(controlPlane), "--controlplane-id", s.ids.controlPlaneID())
 	if s.cfg.AllowWeakIsolation {
 		args = append(args, "--allow-weak-isolation")
 	}

@@ -37,6 +37,7 @@ const (
 	defaultToolCalls    = 32
 	defaultOutputTokens = 4096
 	maxUploads          = 16
+	maxDelegates        = 32
 )
 
 var (
@@ -66,8 +67,11 @@ type Agent struct {
 	Tools []string `json:"tools,omitzero"`
 	// ApproveTools are those of the tools that a person is asked about before each
 	// call: exact tool ids, or "namespace.*".
-	ApproveTools []string   `json:"approve_tools,omitzero"`
-	Interrupts   Interrupts `json:"interrupts"`
+	ApproveTools []string `json:"approve_tools,omitzero"`
+	// Delegates are the ids of the agents that the agent may let work for it, by the
+	// tool that delegates.
+	Delegates  []string   `json:"delegates,omitzero"`
+	Interrupts Interrupts `json:"interrupts"`
 	// Middleware is applied to the calls of the harness, the first one outermost.
 	Middleware []Middleware `json:"middleware,omitzero"`
 	// MemoryScopes that the harness may offer; "user" by default.
@@ -141,6 +145,7 @@ func (a Agent) validate() error {
 		{a.Limits.MaxUploads <= maxUploads, "limits.max_uploads: at most 16"},
 		{a.Interrupts.ExpireAfter() <= maxExpiry, "interrupts.expire_after_seconds: at most 7776000"},
 		{len(a.ApproveTools) <= maxTools, "approve_tools: at most 256"},
+		{len(a.Delegates) <= maxDelegates, "delegates: at most 32"},
 	} {
 		if !rule.ok {
 			errs = append(errs, errors.New(rule.text))
@@ -151,6 +156,11 @@ func (a Agent) validate() error {
 			if !toolPattern.MatchString(t) {
 				errs = append(errs, fmt.Errorf("%s: %.200q is not namespace.name or namespace.*", field, t))
 			}
+		}
+	}
+	for _, id := range a.Delegates {
+		if !idPattern.MatchString(id) || id == a.ID {
+			errs = append(errs, fmt.Errorf("delegates: %.100q is not the id of another agent", id))
 		}
 	}
 	errs = append(errs, a.Model.validate(), validateMiddleware(a.Middleware), validateScopes(a.MemoryScopes))

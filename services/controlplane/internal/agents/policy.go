@@ -52,6 +52,13 @@ type Interrupts struct {
 	ExpireAfterSeconds uint32 `json:"expire_after_seconds"`
 }
 
+// Unattended is the agent where nobody can be asked: a tool that wants an approval
+// is refused.
+func (a Agent) Unattended() Agent {
+	a.Interrupts.NoFormInput, a.Interrupts.NoToolApproval = true, true
+	return a
+}
+
 // ExpireAfter is how long a question can be answered.
 func (i Interrupts) ExpireAfter() time.Duration {
 	return time.Duration(i.ExpireAfterSeconds) * time.Second

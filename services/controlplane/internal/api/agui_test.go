@@ -273,12 +273,18 @@ func TestAGUIRunThatAsks(t *testing.T) {
 // cancelled.
 func TestAnAGUIClientThatStallsCancelsItsRun(t *testing.T) {
 	t.Parallel()
+	headers := make(chan struct{}) // on a busy machine, a client is slow to read even those
 	f := newFixture(t, options{
 		buffer: 4 << 10, change: func(c *api.Config) { c.WriteTimeout = 50 * time.Millisecond },
 		script: func(**runstest.Stack) runstest.Script {
 			return func(ctx context.Context, p *runstest.Play) error {
 				if err := p.Emit(ctx, started(), event.TextStarted{MessageID: "m1"}); err != nil {
 					return err
+				}
+				select {
+				case <-headers:
+				case <-ctx.Done():
+					return ctx.Err()
 				}
 				for { // until somebody ends it
 					if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: strings.Repeat("x", 8<<10)}); err != nil {
@@ -289,6 +295,7 @@ func TestAnAGUIClientThatStallsCancelsItsRun(t *testing.T) {
 		},
 	})
 	res, err := f.client.Do(f.request(t, http.MethodPost, agui, goodAGUI))
+	close(headers)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,10 +47,9 @@ func open(t *testing.T, as string, f fake) (*rpctest.Stand, *capabilityclient.Cl
 	t.Helper()
 	s := rpctest.NewStand(t)
 	allow := identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))}
-	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
-		capabilityv1connect.CapabilityServiceMintProcedure: {Callers: allow, Fence: rpc.AnyFence}, capabilityv1connect.CapabilityServiceExchangeProcedure: {},
-		capabilityv1connect.CapabilityServiceAssertProcedure: {},
-	})
+	server := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
+		capabilityv1connect.CapabilityServiceMintProcedure: {Callers: allow, Fence: rpc.AnyFence},
+	}, capabilityv1.File_harness_capability_v1_capability_proto))
 	capabilityv1connect.RegisterCapabilityServiceHandler(server.Connect(), f)
 	h, err := server.Handler()
 	if err != nil {

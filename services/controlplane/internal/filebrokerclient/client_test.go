@@ -101,15 +101,11 @@ func open(t *testing.T, as string, f *fake) (*rpctest.Stand, *filebrokerclient.C
 	s := rpctest.NewStand(t)
 	allow := identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))}
 	policy := rpc.Policy{Callers: allow, Fence: rpc.RunFence}
-	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
+	server := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure: policy, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: policy,
-		filebrokerv1connect.FileBrokerServicePutFileProcedure:        {Callers: allow, Fence: rpc.LeaseFence},
-		filebrokerv1connect.FileBrokerServiceUploadPartProcedure:     {},
-		filebrokerv1connect.FileBrokerServiceUploadStatusProcedure:   {},
-		filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure: {},
-		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:     {Callers: allow}, filebrokerv1connect.FileBrokerServiceReadObjectProcedure: {Callers: allow},
-		filebrokerv1connect.FileBrokerServicePutResultProcedure: {}, filebrokerv1connect.FileBrokerServiceDownloadProcedure: {}, filebrokerv1connect.FileBrokerServiceUploadProcedure: {},
-	})
+		filebrokerv1connect.FileBrokerServicePutFileProcedure:    {Callers: allow, Fence: rpc.LeaseFence},
+		filebrokerv1connect.FileBrokerServiceStatObjectProcedure: {Callers: allow}, filebrokerv1connect.FileBrokerServiceReadObjectProcedure: {Callers: allow},
+	}, filebrokerv1.File_harness_filebroker_v1_filebroker_proto))
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(server.Connect(), f)
 	h, err := server.Handler()
 	if err != nil {

@@ -91,6 +91,7 @@ func (m *Manager) tools(ctx context.Context, a agents.Agent) (tools []worker.Too
 		m.cfg.Logger.WarnContext(ctx, "tools cannot be listed; the run starts without them", "agent", a.ID, "error", err.Error())
 		return nil, false
 	}
+	tools = delegates(tools, a)
 	for i := range tools {
 		tools[i].ApprovalRequired = tools[i].ApprovalRequired || a.RequiresApproval(tools[i].ID)
 	}
@@ -107,7 +108,7 @@ func toolsDigest(tools []worker.Tool) string {
 	}
 	h := sha256.New()
 	for _, t := range tools {
-		for _, part := range []string{t.ID, t.OfferedName, t.Description, string(t.InputSchema), strconv.FormatBool(t.ApprovalRequired), strconv.FormatBool(t.ReadOnly)} {
+		for _, part := range []string{t.ID, t.OfferedName, t.Description, string(t.InputSchema), strconv.FormatBool(t.ApprovalRequired), strconv.FormatBool(t.ReadOnly), strconv.FormatBool(t.Delegates)} {
 			_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails to write
 		}
 	}

@@ -96,6 +96,9 @@ func (d *driver) drive(ctx context.Context) {
 	if d.held != nil {
 		d.held.Client.Close()
 	}
+	if d.req.DelegatedBy != nil {
+		d.s.dismiss(ended, d.env.BindingID)
+	}
 }
 
 // turn runs the turn on a worker. nil means that the worker sent a terminal.

@@ -31,6 +31,12 @@ type StartRequest struct {
 	// CancelOnDisconnect lets whoever reads the first stream of the run cancel it by
 	// going away.
 	CancelOnDisconnect bool
+	// DelegatedBy is the call of another run on whose behalf the run works. Nobody
+	// can be asked anything then, and the sandbox is given back at the end.
+	DelegatedBy *binding.Delegation
+	// Until is when the run ends at the latest; the zero time leaves that to its
+	// agent.
+	Until time.Time
 
 	// stored are those of Files that are named by their ids.
 	stored map[string]StoredFile
@@ -71,6 +77,9 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 	if req.stored, err = s.stored(ctx, rec, req.Files); err != nil {
 		return Started{}, err
 	}
+	if req.DelegatedBy != nil {
+		agent = agent.Unattended()
+	}
 	if req.IdempotencyKey == "" {
 		req.IdempotencyKey = rand.Text()
 	}
@@ -81,8 +90,9 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 		RequestID:     "req_" + rand.Text(),
 		KeyDigest:     digest(req.IdempotencyKey),
 		ContentDigest: contentDigest(req),
-		Deadline:      s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC(),
+		Deadline:      s.deadline(agent, req.Until),
 		Owner:         s.cfg.Owner,
+		DelegatedBy:   req.DelegatedBy,
 		// Its head commit would take the interrupt away unanswered.
 		NoInterrupt:  true,
 		AwaitsStream: req.CancelOnDisconnect,
@@ -98,6 +108,15 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 		s.launch(started.Record, agent, req, nil) //nolint:contextcheck // a run outlives the request that starts it
 	}
 	return out, nil
+}
+
+// deadline of a run that starts now.
+func (s *Service) deadline(agent agents.Agent, until time.Time) time.Time {
+	at := s.cfg.Now().Add(agent.Limits.RunTimeout()).UTC()
+	if !until.IsZero() && until.Before(at) {
+		return until.UTC()
+	}
+	return at
 }
 
 // binding gives the committed record of a conversation, made if there is none,

@@ -30,7 +30,7 @@ func (c *Client) ListTools(ctx context.Context, patterns []string) (tools []work
 	for _, t := range res.GetTools() {
 		tools = append(tools, worker.Tool{
 			ID: t.GetToolId(), OfferedName: t.GetOfferedName(), Description: t.GetDescription(), InputSchema: t.GetInputSchema(),
-			ReadOnly: t.GetReadOnly(), ApprovalRequired: t.GetApprovalRequired(),
+			ReadOnly: t.GetReadOnly(), ApprovalRequired: t.GetApprovalRequired(), Delegates: t.GetDelegates(),
 		})
 	}
 	for _, u := range res.GetUnavailable() {

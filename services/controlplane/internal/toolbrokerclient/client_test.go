@@ -31,14 +31,17 @@ func (fake) CallTool(context.Context, *toolbrokerv1.CallToolRequest) (*toolbroke
 	return nil, fault.New(fault.NotImplemented, "test")
 }
 
+func (fake) StreamTool(context.Context, *toolbrokerv1.CallToolRequest, toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
+	return fault.New(fault.NotImplemented, "test")
+}
+
 func open(t *testing.T, as string, f fake) *toolbrokerclient.Client {
 	t.Helper()
 	s := rpctest.NewStand(t)
 	allow := identity.AllowList{identity.Exactly(rpctest.ServiceID("controlplane"))}
-	server := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
+	server := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
 		toolbrokerv1connect.ToolBrokerServiceListToolsProcedure: {Callers: allow},
-		toolbrokerv1connect.ToolBrokerServiceCallToolProcedure:  {},
-	})
+	}, toolbrokerv1.File_harness_toolbroker_v1_toolbroker_proto))
 	toolbrokerv1connect.RegisterToolBrokerServiceHandler(server.Connect(), f)
 	h, err := server.Handler()
 	if err != nil {

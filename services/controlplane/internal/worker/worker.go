@@ -100,6 +100,8 @@ type Tool struct {
 	ApprovalRequired bool
 	// ReadOnly was declared by the operator.
 	ReadOnly bool
+	// Delegates says that a call lets another agent work.
+	Delegates bool
 }
 
 // Endpoints are the only addresses that a worker may call.

@@ -37,7 +37,7 @@ func bindRequest(b worker.Binding) *workerv1.BindRequest {
 	for _, t := range b.Tools {
 		req.Tools = append(req.Tools, &workerv1.Tool{
 			ToolId: t.ID, OfferedName: t.OfferedName, Description: t.Description, InputSchema: t.InputSchema,
-			ApprovalRequired: t.ApprovalRequired, ReadOnly: t.ReadOnly,
+			ApprovalRequired: t.ApprovalRequired, ReadOnly: t.ReadOnly, Delegates: t.Delegates,
 		})
 	}
 	for _, m := range b.Middleware {

@@ -72,6 +72,8 @@ type Request struct {
 	// Answer to what the tool asked in an earlier call with these arguments; nil
 	// for a call that answers nothing.
 	Answer *UserAnswer
+	// Tell is told what an agent does that the tool delegates to, see Within.
+	Tell func(event.Event)
 }
 
 // Answer is the tool's answer.
@@ -216,6 +218,7 @@ func (s *Service) act(ctx context.Context, req Request, tool Tool, on Behalf, ar
 	ctx, done := s.whileItRuns(ctx, req.Grant)
 	defer done()
 	by, _ := binding.BeginBy(ctx)
+	ctx = NewWithin(ctx, Within{Envelope: req.Grant.Envelope(), Tell: req.Tell})
 	reply, err := Reply{}, fmt.Errorf("%w: %w", ErrNotSent, ErrUndefined)
 	if !args.unchecked {
 		reply, err = tool.Call(ctx, on, args.text, by, in)

@@ -13,6 +13,7 @@ import (
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/toolbroker/internal/call"
+	"cofferdam.dev/services/toolbroker/internal/delegate"
 	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	BackOff time.Duration
 	// Worlds isolate servers over stdio; required where there is one.
 	Worlds *mcpstdio.Worlds
+	// Runs starts runs of other agents, for builtin.delegate; nil has no such tool.
+	Runs delegate.Runs
 }
 
 // New makes a catalogue from a configuration; Run starts its servers.
@@ -48,14 +51,16 @@ func New(cfg Config, o Options) (*Catalogue, error) {
 	c := &Catalogue{tools: make(map[string]*Tool), byNamespace: make(map[string][]*Tool)}
 	slots := map[int]bool{}
 	for _, sc := range cfg.Servers {
-		if err := c.add(sc, nil, slotOf(sc.Namespace, slots), o); err != nil {
-			return nil, err
+		conn, err := newConnector(sc, slotOf(sc.Namespace, slots), o.Worlds)
+		if err == nil {
+			err = c.add(sc, conn, o)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("catalogue: %s: %w", sc.Namespace, err)
 		}
 	}
-	if cfg.Builtin != nil && cfg.Builtin.HTTPFetch != nil {
-		if err := c.add(cfg.Builtin.HTTPFetch.server(), cfg.Builtin.HTTPFetch, 0, o); err != nil {
-			return nil, err
-		}
+	if err := c.addBuiltin(cfg.Builtin, o); err != nil {
+		return nil, err
 	}
 	c.name()
 	return c, nil
@@ -75,18 +80,14 @@ func slotOf(namespace string, taken map[int]bool) int {
 }
 
 // add adds a server and its tools.
-func (c *Catalogue) add(sc Server, fetching *HTTPFetch, slot int, o Options) error {
-	conn, err := newConnector(sc, fetching, slot, o.Worlds)
-	if err != nil {
-		return fmt.Errorf("catalogue: %s: %w", sc.Namespace, err)
-	}
+func (c *Catalogue) add(sc Server, conn connector, o Options) (err error) {
 	s := &server{
 		cfg: sc, connector: conn, turns: newTurns(sc.Limits), backOff: o.BackOff, tried: make(chan struct{}), doubt: make(chan struct{}, 1),
 		logger: o.Logger.With("namespace", sc.Namespace),
 	}
 	if over, ok := conn.(*overHTTP); ok && sc.perSubject() {
 		if s.subjects, err = over.subjects(); err != nil {
-			return fmt.Errorf("catalogue: %s: %w", sc.Namespace, err)
+			return err
 		}
 	}
 	for _, name := range sc.Tools {
@@ -95,7 +96,7 @@ func (c *Catalogue) add(sc Server, fetching *HTTPFetch, slot int, o Options) err
 		c.tools[t.id] = t
 	}
 	c.servers = append(c.servers, s)
-	c.byNamespace[sc.Namespace] = s.tools
+	c.byNamespace[sc.Namespace] = append(c.byNamespace[sc.Namespace], s.tools...)
 	return nil
 }
 
@@ -156,6 +157,8 @@ type Descriptor struct {
 	ApprovalRequired bool
 	// Risk is the operator's class: low, medium or high.
 	Risk string
+	// Delegates says that a call lets another agent work.
+	Delegates bool
 }
 
 // Unavailable is a tool that cannot be offered now.
@@ -191,11 +194,14 @@ func (c *Catalogue) List(ids []string) ([]Descriptor, []Unavailable) {
 				continue
 			}
 			size += len(d.schema.JSON()) + len(d.description)
-			found = append(found, Descriptor{t.id, t.offered, d.description, d.schema.JSON(), t.readOnly, t.approval, t.risk})
+			found = append(found, Descriptor{t.id, t.offered, d.description, d.schema.JSON(), t.readOnly, t.approval, t.risk, t.delegates()})
 		}
 	}
 	return found, missing
 }
+
+// delegates says that the tool is builtin.delegate.
+func (t *Tool) delegates() bool { return t.id == toolID(namespaceBuiltin, delegate.Tool) }
 
 func (c *Catalogue) named(id string) []*Tool {
 	if namespace, all := strings.CutSuffix(id, ".*"); all {

@@ -13,7 +13,6 @@ import (
 
 	"cofferdam.dev/services/toolbroker/internal/credential"
 	"cofferdam.dev/services/toolbroker/internal/egress"
-	"cofferdam.dev/services/toolbroker/internal/fetch"
 	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 	"cofferdam.dev/services/toolbroker/internal/mcphttp"
 	"cofferdam.dev/services/toolbroker/internal/mcpstdio"
@@ -44,19 +43,12 @@ type connector interface {
 }
 
 // newConnector is that of the transport.
-func newConnector(s Server, fetching *HTTPFetch, slot int, worlds *mcpstdio.Worlds) (connector, error) {
+func newConnector(s Server, slot int, worlds *mcpstdio.Worlds) (connector, error) {
 	switch s.Transport {
 	case TransportStdio:
 		return newStdio(s, slot, worlds)
 	case TransportHTTP:
 		return newOverHTTP(s)
-	case transportBuiltin:
-		p, err := fetching.Egress.policy()
-		if err != nil {
-			return nil, err
-		}
-		p.Hosts, p.Ports = fetching.Hosts, fetching.Ports
-		return builtin{p}, nil
 	default:
 		return nil, errors.New("catalogue: unknown transport")
 	}
@@ -196,10 +188,3 @@ func (c *overHTTP) connectWith(ctx context.Context, cred *Credential, keeper *cr
 	}
 	return s, nil
 }
-
-// builtin is what needs no server.
-type builtin struct{ policy egress.Policy }
-
-func (b builtin) connect(context.Context) (peer, error) { return fetch.New(b.policy), nil }
-
-func (builtin) redactor() project.Redactor { return project.Redactor{} }

@@ -13,6 +13,11 @@ import (
 
 // CallTool implements the RPC of this name.
 func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest) (*toolbrokerv1.CallToolResponse, error) {
+	return b.call(ctx, req, nil)
+}
+
+// call answers a request; tell is told of an agent to which the tool delegates.
+func (b *broker) call(ctx context.Context, req *toolbrokerv1.CallToolRequest, tell func(event.Event)) (*toolbrokerv1.CallToolResponse, error) {
 	grant, err := rpc.GrantFrom(ctx)
 	if err != nil {
 		return nil, err
@@ -29,7 +34,7 @@ func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest
 	}
 	asked := call.Request{
 		Grant: grant, Allowed: claims.Tools, Approve: claims.ApproveTools, ToolID: req.GetToolId(), ToolCallID: req.GetToolCallId(), Arguments: req.GetArguments(),
-		Token: func() string { return token },
+		Token: func() string { return token }, Tell: tell,
 	}
 	if given := req.GetAnswer(); given != nil {
 		asked.Answer = &call.UserAnswer{AskedBy: given.GetRunId(), Key: given.GetToolCallId(), Form: given.GetForm(), Dismissed: given.GetDismissed()}

@@ -13,7 +13,7 @@ func (b *broker) ListTools(_ context.Context, req *toolbrokerv1.ListToolsRequest
 	for _, d := range found {
 		res.Tools = append(res.Tools, &toolbrokerv1.ToolDescriptor{
 			ToolId: d.ID, OfferedName: d.OfferedName, Description: d.Description, InputSchema: d.InputSchema, ReadOnly: d.ReadOnly,
-			ApprovalRequired: d.ApprovalRequired,
+			ApprovalRequired: d.ApprovalRequired, Delegates: d.Delegates,
 		})
 	}
 	for _, u := range missing {

@@ -38,5 +38,8 @@ func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
 		toolbrokerv1connect.ToolBrokerServiceCallToolProcedure: {
 			Callers: workers(td), Audience: capability.ToolBroker, Fence: rpc.RunFence, MaxBytes: event.MaxArgumentsBytes + wireOverhead,
 		},
+		toolbrokerv1connect.ToolBrokerServiceStreamToolProcedure: {
+			Callers: workers(td), Audience: capability.ToolBroker, Fence: rpc.RunFence, MaxBytes: event.MaxArgumentsBytes + wireOverhead,
+		},
 	}
 }

@@ -22,6 +22,7 @@ const (
 	down     = brokers.Down
 	denied   = brokers.Denied
 	write    = brokers.Write
+	delegate = brokers.Delegate
 )
 
 // calls are fixtures of tool calls.
@@ -36,6 +37,7 @@ func calls() []fixture {
 		{name: "denied tool", keys: []string{"middleware.portable"}, run: (*bench).deniedTool},
 		{name: "unavailable tool", keys: []string{"tool.partial_availability"}, run: (*bench).unavailable},
 		{name: "lost answer of a tool", run: (*bench).lostAnswer},
+		{name: "delegated work", run: (*bench).delegated},
 		{name: "subagent", keys: []string{"subagents"}, optional: true, run: (*bench).subagent},
 	}
 }
@@ -172,6 +174,43 @@ func (b *bench) lostAnswer() {
 	got := b.worker().turn(Intent{Calls: []Call{{echo, `{"text":"once"}`}}, Then: "Done."})
 	b.wantFinished(got)
 	b.wantActed(echo + ` {"text":"once"}`)
+}
+
+// delegated is the work of another agent: it stands in a namespace of the call, and
+// between the call's two ends, whatever harness made it.
+func (b *bench) delegated() {
+	got := b.worker().turn(Intent{Calls: []Call{{delegate, `{"text":"work"}`}}, Then: "It is done."})
+	b.wantFinished(got)
+	b.wantText(got, "It is done.")
+	b.wantActed(delegate + ` {"text":"work"}`)
+	var call string
+	var seen []event.Type
+	for _, e := range got {
+		switch d := e.Data.(type) {
+		case event.ToolStarted:
+			if d.ToolName == delegate {
+				call = d.ToolCallID
+			}
+		case event.ToolFinished:
+			if d.ToolCallID == call {
+				call = ""
+			}
+		}
+		if len(e.Namespace) == 0 {
+			continue
+		}
+		seen = append(seen, e.Type())
+		if len(e.Namespace) != 1 || e.Namespace[0] != call {
+			b.Errorf("%s stands in %v; the call is %q", e.Type(), e.Namespace, call)
+		}
+	}
+	want := []event.Type{
+		event.TypeNamespaceEntered, event.TypeTextStarted, event.TypeTextDelta, event.TypeTextFinished,
+		event.TypeToolStarted, event.TypeToolFinished, event.TypeNamespaceExited,
+	}
+	if !slices.Equal(seen, want) {
+		b.Errorf("the agent's events are %v", seen)
+	}
 }
 
 func (b *bench) subagent() {

@@ -82,29 +82,21 @@ func newBrokers(t *testing.T) *brokers {
 	policy := func(a capability.Audience) rpc.Policy {
 		return rpc.Policy{Callers: callers, Audience: a, Fence: rpc.RunFence, MaxBytes: 2 << 20}
 	}
-	srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
-		toolbrokerv1connect.ToolBrokerServiceListToolsProcedure:       {},
+	srv := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
 		toolbrokerv1connect.ToolBrokerServiceCallToolProcedure:        policy(capability.ToolBroker),
+		toolbrokerv1connect.ToolBrokerServiceStreamToolProcedure:      policy(capability.ToolBroker),
 		threadstatev1connect.ThreadStateServiceLoadHeadProcedure:      policy(capability.ThreadState),
 		threadstatev1connect.ThreadStateServiceWriteSnapshotProcedure: policy(capability.ThreadState),
 		threadstatev1connect.ThreadStateServiceCommitHeadProcedure:    policy(capability.ThreadState),
 		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
-		filebrokerv1connect.FileBrokerServicePutObjectProcedure:       {},
-		filebrokerv1connect.FileBrokerServicePutFileProcedure:         {},
-		filebrokerv1connect.FileBrokerServiceUploadPartProcedure:      {},
-		filebrokerv1connect.FileBrokerServiceUploadStatusProcedure:    {},
-		filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure:  {},
-		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:      {},
-		filebrokerv1connect.FileBrokerServiceReadObjectProcedure:      {},
-		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
-		filebrokerv1connect.FileBrokerServicePutResultProcedure:       {},
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:          policy(capability.FileBroker),
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
 		memoryv1connect.MemoryServiceSearchProcedure:                  policy(capability.Memory),
 		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
 		memoryv1connect.MemoryServiceDeleteProcedure:                  policy(capability.Memory),
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        policy(capability.FileBroker),
-	})
+	}, toolbrokerv1.File_harness_toolbroker_v1_toolbroker_proto, threadstatev1.File_harness_threadstate_v1_threadstate_proto,
+		filebrokerv1.File_harness_filebroker_v1_filebroker_proto, memoryv1.File_harness_memory_v1_memory_proto))
 	toolbrokerv1connect.RegisterToolBrokerServiceHandler(srv.Connect(), b)
 	threadstatev1connect.RegisterThreadStateServiceHandler(srv.Connect(), b)
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)

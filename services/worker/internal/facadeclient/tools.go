@@ -2,9 +2,12 @@ package facadeclient
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/event/eventproto"
 	"cofferdam.dev/pkg/fault"
 	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
 	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
@@ -34,7 +37,11 @@ func (t toolCaller) Call(ctx context.Context, c harness.ToolCall) (harness.ToolR
 	var res *toolbrokerv1.CallToolResponse
 	out := repeat(ctx, t.pause, func(ctx context.Context) error {
 		var err error
-		res, err = t.client.CallTool(ctx, req)
+		if c.Tell != nil {
+			res, err = t.stream(ctx, req, c.Tell)
+		} else {
+			res, err = t.client.CallTool(ctx, req)
+		}
 		return err
 	})
 	switch {
@@ -54,3 +61,37 @@ func (t toolCaller) Call(ctx context.Context, c harness.ToolCall) (harness.ToolR
 		return harness.ToolResult{}, out.err
 	}
 }
+
+// stream makes a call that lets another agent work, and tells of it.
+func (t toolCaller) stream(ctx context.Context, req *toolbrokerv1.CallToolRequest, tell func(context.Context, event.Draft) error) (*toolbrokerv1.CallToolResponse, error) {
+	const op = "facadeclient.stream"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends a stream that was not read to its end
+	s, err := t.client.StreamTool(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		m, err := s.Receive()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, fault.Wrap(errNoResult, fault.DependencyUnavailable, op)
+		case err != nil:
+			return nil, err
+		case m.GetResult() != nil:
+			return m.GetResult(), nil
+		case m.GetEvent() == nil:
+			return nil, fault.Wrap(errNoResult, fault.Protocol, op)
+		}
+		e, err := eventproto.FromProto(m.GetEvent())
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Protocol, op)
+		}
+		if err := tell(ctx, e.Draft()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// errNoResult is a stream without the answer that it ends with.
+var errNoResult = errors.New("the ToolBroker's stream has no result")

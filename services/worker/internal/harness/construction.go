@@ -52,6 +52,8 @@ type Tool struct {
 	ApprovalRequired bool
 	// ReadOnly was declared by the operator.
 	ReadOnly bool
+	// Delegates says that a call lets another agent work, of which the worker tells.
+	Delegates bool
 }
 
 // InterruptPolicy says what a harness may ask a person for.

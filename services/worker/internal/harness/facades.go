@@ -39,6 +39,9 @@ type ToolCall struct {
 	// tool with these arguments ended with; nil for a call that answers nothing. The
 	// id of the call is then that of the interrupt.
 	Answer *ToolAnswer
+	// Tell is told of the agent to which the tool delegates, if it does; its error
+	// ends the call. The worker sets it: what a harness sets is replaced.
+	Tell func(context.Context, event.Draft) error
 }
 
 // ToolAnswer is the decision of this run on a tool's question, as it came. The

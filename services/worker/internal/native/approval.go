@@ -19,8 +19,9 @@ const (
 	// each call: it is one event.
 	maxAskedBytes = event.MaxEventBytes - 32<<10
 	askedOverhead = 1 << 10
-	// maxSpaces is how many namespaces are open at once.
-	maxSpaces = event.MaxOpenNamespaces
+	// maxSpaces is how many subagents are at work at once. The other half of the
+	// namespaces that may be open is for agents to which calls delegate.
+	maxSpaces = event.MaxOpenNamespaces / 2
 )
 
 // room is what is left of what a run can ask and open at once.

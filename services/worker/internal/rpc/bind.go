@@ -89,7 +89,7 @@ func construction(req *workerv1.BindRequest) harness.Construction {
 	for _, t := range req.GetTools() {
 		c.Tools = append(c.Tools, harness.Tool{
 			ID: t.GetToolId(), OfferedName: t.GetOfferedName(), Description: t.GetDescription(), InputSchema: t.GetInputSchema(),
-			ApprovalRequired: t.GetApprovalRequired(), ReadOnly: t.GetReadOnly(),
+			ApprovalRequired: t.GetApprovalRequired(), ReadOnly: t.GetReadOnly(), Delegates: t.GetDelegates(),
 		})
 	}
 	for _, s := range req.GetMemoryScopes() {

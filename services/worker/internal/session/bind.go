@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"slices"
 	"time"
 
 	"cofferdam.dev/pkg/failpoint"
@@ -57,6 +58,11 @@ type Bind struct {
 	Capability Capability
 	// Tokens of the run that the worker is bound for.
 	Tokens []Token
+}
+
+// delegates says of a tool id that its calls let another agent work.
+func (b *Bind) delegates(toolID string) bool {
+	return slices.ContainsFunc(b.Construction.Tools, func(t harness.Tool) bool { return t.ID == toolID && t.Delegates })
 }
 
 // Connector makes the facades of a run, from the endpoints that bind gave and

@@ -49,6 +49,12 @@ func (r *Run) offer(d event.Draft) (room <-chan struct{}, err error) {
 	case r.queue.full():
 		return r.queue.room.wait(), nil
 	}
+	switch d := d.Data.(type) { // a call ends after what it let work
+	case event.ToolFinished:
+		r.closeNest(d.ToolCallID)
+	case event.ToolError:
+		r.closeNest(d.ToolCallID)
+	}
 	e := r.machine.Stamp(d, r.cfg.Now().UTC())
 	if e.Type().Terminal() {
 		err = errors.New("draft of a terminal")

@@ -80,6 +80,12 @@ type lentTools struct {
 }
 
 func (l lentTools) Call(ctx context.Context, c harness.ToolCall) (harness.ToolResult, error) {
+	if l.r.delegates(c.ToolID) {
+		if n := l.r.nest(c.CallID); n != nil {
+			defer n.close()
+			c.Tell = n.tell
+		}
+	}
 	return act(ctx, l.r, "call:"+c.CallID, func(ctx context.Context) (harness.ToolResult, error) { return l.next.Call(ctx, c) })
 }
 

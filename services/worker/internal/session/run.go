@@ -50,6 +50,12 @@ type Run struct {
 	asked     event.InterruptRequested
 	askedHash [sha256.Size]byte
 	effects   effects
+	// nested is what agents have taken to which calls delegate, and nests those that
+	// are at work, by call.
+	nested nested
+	nests  map[string]*nest
+	// delegates says of a tool id that its calls let another agent work.
+	delegates func(toolID string) bool
 }
 
 func newRun(ctx context.Context, env fence.Envelope, digest [sha256.Size]byte, cfg Config, conversationID string, carried []event.Carried) *Run {
@@ -59,7 +65,7 @@ func newRun(ctx context.Context, env fence.Envelope, digest [sha256.Size]byte, c
 	return &Run{
 		env: env, digest: digest, cfg: cfg, ctx: life, end: end, stopped: make(chan struct{}),
 		machine: event.NewMachine(env.RunID, conversationID, cfg.Bounds, carried...),
-		effects: make(effects),
+		effects: make(effects), nests: make(map[string]*nest),
 	}
 }
 

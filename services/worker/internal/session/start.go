@@ -101,6 +101,7 @@ func (s *Session) begin(ctx context.Context, t task, do work) (*Run, error) {
 	r := newRun(ctx, t.env, t.digest, s.cfg, t.conversationID, t.carried)
 	schemas := s.built.schemas
 	r.brokered = func(toolID string) bool { return schemas[toolID] != nil }
+	r.delegates = s.bind.delegates
 	for _, id := range t.begun {
 		r.effects.suppose(toolKey(id))
 	}

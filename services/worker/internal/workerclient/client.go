@@ -105,7 +105,7 @@ func (b Bind) proto() *workerv1.BindRequest {
 	for _, t := range c.Tools {
 		req.Tools = append(req.Tools, &workerv1.Tool{
 			ToolId: t.ID, OfferedName: t.OfferedName, Description: t.Description, InputSchema: t.InputSchema,
-			ApprovalRequired: t.ApprovalRequired, ReadOnly: t.ReadOnly,
+			ApprovalRequired: t.ApprovalRequired, ReadOnly: t.ReadOnly, Delegates: t.Delegates,
 		})
 	}
 	for _, s := range b.Middleware {

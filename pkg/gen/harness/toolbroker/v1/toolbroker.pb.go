@@ -8,6 +8,7 @@ package toolbrokerv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	v11 "cofferdam.dev/pkg/gen/harness/event/v1"
 	v1 "cofferdam.dev/pkg/gen/harness/fence/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -138,8 +139,10 @@ type ToolDescriptor struct {
 	ReadOnly bool `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	// Whether a call is refused that nobody has approved.
 	ApprovalRequired bool `protobuf:"varint,6,opt,name=approval_required,json=approvalRequired,proto3" json:"approval_required,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Whether a call lets another agent work, of which StreamTool tells.
+	Delegates     bool `protobuf:"varint,7,opt,name=delegates,proto3" json:"delegates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolDescriptor) Reset() {
@@ -210,6 +213,13 @@ func (x *ToolDescriptor) GetReadOnly() bool {
 func (x *ToolDescriptor) GetApprovalRequired() bool {
 	if x != nil {
 		return x.ApprovalRequired
+	}
+	return false
+}
+
+func (x *ToolDescriptor) GetDelegates() bool {
+	if x != nil {
+		return x.Delegates
 	}
 	return false
 }
@@ -519,23 +529,112 @@ func (x *CallToolResponse) GetInterrupt() []byte {
 	return nil
 }
 
+// StreamToolResponse is a step of a call.
+type StreamToolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Step:
+	//
+	//	*StreamToolResponse_Event
+	//	*StreamToolResponse_Result
+	Step          isStreamToolResponse_Step `protobuf_oneof:"step"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamToolResponse) Reset() {
+	*x = StreamToolResponse{}
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamToolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamToolResponse) ProtoMessage() {}
+
+func (x *StreamToolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamToolResponse.ProtoReflect.Descriptor instead.
+func (*StreamToolResponse) Descriptor() ([]byte, []int) {
+	return file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StreamToolResponse) GetStep() isStreamToolResponse_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *StreamToolResponse) GetEvent() *v11.Event {
+	if x != nil {
+		if x, ok := x.Step.(*StreamToolResponse_Event); ok {
+			return x.Event
+		}
+	}
+	return nil
+}
+
+func (x *StreamToolResponse) GetResult() *CallToolResponse {
+	if x != nil {
+		if x, ok := x.Step.(*StreamToolResponse_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+type isStreamToolResponse_Step interface {
+	isStreamToolResponse_Step()
+}
+
+type StreamToolResponse_Event struct {
+	// What the other agent did, with ids that no other agent of the run has. Its
+	// namespace begins with the id of the call, below that of the call itself. The
+	// first is namespace.entered, the last namespace.exited; sequence and run are
+	// those of the agent's own run.
+	Event *v11.Event `protobuf:"bytes,1,opt,name=event,proto3,oneof"`
+}
+
+type StreamToolResponse_Result struct {
+	// The answer, which comes last.
+	Result *CallToolResponse `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
+}
+
+func (*StreamToolResponse_Event) isStreamToolResponse_Step() {}
+
+func (*StreamToolResponse_Result) isStreamToolResponse_Step() {}
+
 var File_harness_toolbroker_v1_toolbroker_proto protoreflect.FileDescriptor
 
 const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
 	"\n" +
-	"&harness/toolbroker/v1/toolbroker.proto\x12\x15harness.toolbroker.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fharness/fence/v1/envelope.proto\"C\n" +
+	"&harness/toolbroker/v1/toolbroker.proto\x12\x15harness.toolbroker.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1charness/event/v1/event.proto\x1a\x1fharness/fence/v1/envelope.proto\"C\n" +
 	"\x10ListToolsRequest\x12/\n" +
 	"\btool_ids\x18\x01 \x03(\tB\x14\xbaH\x11\x92\x01\x0e\b\x01\x10\x80\x02\"\ar\x05\x10\x03\x18\xc8\x01R\atoolIds\"\x9a\x01\n" +
 	"\x11ListToolsResponse\x12;\n" +
 	"\x05tools\x18\x01 \x03(\v2%.harness.toolbroker.v1.ToolDescriptorR\x05tools\x12H\n" +
-	"\vunavailable\x18\x02 \x03(\v2&.harness.toolbroker.v1.UnavailableToolR\vunavailable\"\xdb\x01\n" +
+	"\vunavailable\x18\x02 \x03(\v2&.harness.toolbroker.v1.UnavailableToolR\vunavailable\"\xf9\x01\n" +
 	"\x0eToolDescriptor\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12!\n" +
 	"\foffered_name\x18\x02 \x01(\tR\vofferedName\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12!\n" +
 	"\finput_schema\x18\x04 \x01(\fR\vinputSchema\x12\x1b\n" +
 	"\tread_only\x18\x05 \x01(\bR\breadOnly\x12+\n" +
-	"\x11approval_required\x18\x06 \x01(\bR\x10approvalRequired\">\n" +
+	"\x11approval_required\x18\x06 \x01(\bR\x10approvalRequired\x12\x1c\n" +
+	"\tdelegates\x18\a \x01(\bR\tdelegates\">\n" +
 	"\x0fUnavailableTool\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\"\xc9\x02\n" +
@@ -560,10 +659,16 @@ const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
 	"\breplayed\x18\x04 \x01(\bR\breplayed\x12>\n" +
 	"\n" +
 	"result_ref\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{0,128}$R\tresultRef\x12!\n" +
-	"\tinterrupt\x18\x06 \x01(\fB\x03\x80\x01\x01R\tinterrupt2\xd5\x01\n" +
+	"\tinterrupt\x18\x06 \x01(\fB\x03\x80\x01\x01R\tinterrupt\"\x97\x01\n" +
+	"\x12StreamToolResponse\x12/\n" +
+	"\x05event\x18\x01 \x01(\v2\x17.harness.event.v1.EventH\x00R\x05event\x12A\n" +
+	"\x06result\x18\x02 \x01(\v2'.harness.toolbroker.v1.CallToolResponseH\x00R\x06resultB\r\n" +
+	"\x04step\x12\x05\xbaH\x02\b\x012\xb8\x02\n" +
 	"\x11ToolBrokerService\x12c\n" +
 	"\tListTools\x12'.harness.toolbroker.v1.ListToolsRequest\x1a(.harness.toolbroker.v1.ListToolsResponse\"\x03\x90\x02\x01\x12[\n" +
-	"\bCallTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a'.harness.toolbroker.v1.CallToolResponseB:Z8cofferdam.dev/pkg/gen/harness/toolbroker/v1;toolbrokerv1b\x06proto3"
+	"\bCallTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a'.harness.toolbroker.v1.CallToolResponse\x12a\n" +
+	"\n" +
+	"StreamTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a).harness.toolbroker.v1.StreamToolResponse0\x01B:Z8cofferdam.dev/pkg/gen/harness/toolbroker/v1;toolbrokerv1b\x06proto3"
 
 var (
 	file_harness_toolbroker_v1_toolbroker_proto_rawDescOnce sync.Once
@@ -577,31 +682,37 @@ func file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP() []byte {
 	return file_harness_toolbroker_v1_toolbroker_proto_rawDescData
 }
 
-var file_harness_toolbroker_v1_toolbroker_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_harness_toolbroker_v1_toolbroker_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_harness_toolbroker_v1_toolbroker_proto_goTypes = []any{
-	(*ListToolsRequest)(nil),  // 0: harness.toolbroker.v1.ListToolsRequest
-	(*ListToolsResponse)(nil), // 1: harness.toolbroker.v1.ListToolsResponse
-	(*ToolDescriptor)(nil),    // 2: harness.toolbroker.v1.ToolDescriptor
-	(*UnavailableTool)(nil),   // 3: harness.toolbroker.v1.UnavailableTool
-	(*CallToolRequest)(nil),   // 4: harness.toolbroker.v1.CallToolRequest
-	(*UserAnswer)(nil),        // 5: harness.toolbroker.v1.UserAnswer
-	(*CallToolResponse)(nil),  // 6: harness.toolbroker.v1.CallToolResponse
-	(*v1.Envelope)(nil),       // 7: harness.fence.v1.Envelope
+	(*ListToolsRequest)(nil),   // 0: harness.toolbroker.v1.ListToolsRequest
+	(*ListToolsResponse)(nil),  // 1: harness.toolbroker.v1.ListToolsResponse
+	(*ToolDescriptor)(nil),     // 2: harness.toolbroker.v1.ToolDescriptor
+	(*UnavailableTool)(nil),    // 3: harness.toolbroker.v1.UnavailableTool
+	(*CallToolRequest)(nil),    // 4: harness.toolbroker.v1.CallToolRequest
+	(*UserAnswer)(nil),         // 5: harness.toolbroker.v1.UserAnswer
+	(*CallToolResponse)(nil),   // 6: harness.toolbroker.v1.CallToolResponse
+	(*StreamToolResponse)(nil), // 7: harness.toolbroker.v1.StreamToolResponse
+	(*v1.Envelope)(nil),        // 8: harness.fence.v1.Envelope
+	(*v11.Event)(nil),          // 9: harness.event.v1.Event
 }
 var file_harness_toolbroker_v1_toolbroker_proto_depIdxs = []int32{
 	2, // 0: harness.toolbroker.v1.ListToolsResponse.tools:type_name -> harness.toolbroker.v1.ToolDescriptor
 	3, // 1: harness.toolbroker.v1.ListToolsResponse.unavailable:type_name -> harness.toolbroker.v1.UnavailableTool
-	7, // 2: harness.toolbroker.v1.CallToolRequest.envelope:type_name -> harness.fence.v1.Envelope
+	8, // 2: harness.toolbroker.v1.CallToolRequest.envelope:type_name -> harness.fence.v1.Envelope
 	5, // 3: harness.toolbroker.v1.CallToolRequest.answer:type_name -> harness.toolbroker.v1.UserAnswer
-	0, // 4: harness.toolbroker.v1.ToolBrokerService.ListTools:input_type -> harness.toolbroker.v1.ListToolsRequest
-	4, // 5: harness.toolbroker.v1.ToolBrokerService.CallTool:input_type -> harness.toolbroker.v1.CallToolRequest
-	1, // 6: harness.toolbroker.v1.ToolBrokerService.ListTools:output_type -> harness.toolbroker.v1.ListToolsResponse
-	6, // 7: harness.toolbroker.v1.ToolBrokerService.CallTool:output_type -> harness.toolbroker.v1.CallToolResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	9, // 4: harness.toolbroker.v1.StreamToolResponse.event:type_name -> harness.event.v1.Event
+	6, // 5: harness.toolbroker.v1.StreamToolResponse.result:type_name -> harness.toolbroker.v1.CallToolResponse
+	0, // 6: harness.toolbroker.v1.ToolBrokerService.ListTools:input_type -> harness.toolbroker.v1.ListToolsRequest
+	4, // 7: harness.toolbroker.v1.ToolBrokerService.CallTool:input_type -> harness.toolbroker.v1.CallToolRequest
+	4, // 8: harness.toolbroker.v1.ToolBrokerService.StreamTool:input_type -> harness.toolbroker.v1.CallToolRequest
+	1, // 9: harness.toolbroker.v1.ToolBrokerService.ListTools:output_type -> harness.toolbroker.v1.ListToolsResponse
+	6, // 10: harness.toolbroker.v1.ToolBrokerService.CallTool:output_type -> harness.toolbroker.v1.CallToolResponse
+	7, // 11: harness.toolbroker.v1.ToolBrokerService.StreamTool:output_type -> harness.toolbroker.v1.StreamToolResponse
+	9, // [9:12] is the sub-list for method output_type
+	6, // [6:9] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_harness_toolbroker_v1_toolbroker_proto_init() }
@@ -609,13 +720,17 @@ func file_harness_toolbroker_v1_toolbroker_proto_init() {
 	if File_harness_toolbroker_v1_toolbroker_proto != nil {
 		return
 	}
+	file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7].OneofWrappers = []any{
+		(*StreamToolResponse_Event)(nil),
+		(*StreamToolResponse_Result)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_toolbroker_v1_toolbroker_proto_rawDesc), len(file_harness_toolbroker_v1_toolbroker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

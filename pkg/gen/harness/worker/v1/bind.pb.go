@@ -707,7 +707,9 @@ type Tool struct {
 	// Each call is asked about before it is made.
 	ApprovalRequired bool `protobuf:"varint,5,opt,name=approval_required,json=approvalRequired,proto3" json:"approval_required,omitempty"`
 	// The operator declared the tool free of effects.
-	ReadOnly      bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	ReadOnly bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// A call lets another agent work, of which the ToolBroker's stream tells.
+	Delegates     bool `protobuf:"varint,7,opt,name=delegates,proto3" json:"delegates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +782,13 @@ func (x *Tool) GetApprovalRequired() bool {
 func (x *Tool) GetReadOnly() bool {
 	if x != nil {
 		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *Tool) GetDelegates() bool {
+	if x != nil {
+		return x.Delegates
 	}
 	return false
 }
@@ -1179,14 +1188,15 @@ const file_harness_worker_v1_bind_proto_rawDesc = "" +
 	"\x0econtext_tokens\x18\x04 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80\xc2\xd7/R\rcontextTokens\x12\x16\n" +
 	"\x06images\x18\x05 \x01(\bR\x06images\x12\x1c\n" +
-	"\tdocuments\x18\x06 \x01(\bR\tdocuments\"\xb9\x02\n" +
+	"\tdocuments\x18\x06 \x01(\bR\tdocuments\"\xd7\x02\n" +
 	"\x04Tool\x12M\n" +
 	"\atool_id\x18\x01 \x01(\tB4\xbaH1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\x06toolId\x12;\n" +
 	"\foffered_name\x18\x02 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9_]{1,40}$R\vofferedName\x12+\n" +
 	"\vdescription\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\vdescription\x12.\n" +
 	"\finput_schema\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x04R\vinputSchema\x12+\n" +
 	"\x11approval_required\x18\x05 \x01(\bR\x10approvalRequired\x12\x1b\n" +
-	"\tread_only\x18\x06 \x01(\bR\breadOnly\"Y\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\x12\x1c\n" +
+	"\tdelegates\x18\a \x01(\bR\tdelegates\"Y\n" +
 	"\bEndpoint\x12$\n" +
 	"\aaddress\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\aaddress\x12'\n" +

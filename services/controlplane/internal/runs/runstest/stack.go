@@ -56,6 +56,8 @@ type Options struct {
 	Now func() time.Time
 	// RunTimeout of the agent "demo", in seconds.
 	RunTimeout uint32
+	// Catalogue in place of the agent "demo", as JSON.
+	Catalogue string
 	// Change edits the configuration before the service is made.
 	Change func(*runs.Config)
 }
@@ -94,9 +96,12 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	drafts, err := agents.Parse([]byte(`{"agents":[{"agent_id":"demo","version":1,"name":"Demo","organization":"default","harness":"native",` +
-		`"adapter_version":"1.0.0","harness_options":{},"model_alias":"demo","prompt":"","tools":[],"profile":"default",` +
-		`"limits":{"run_timeout_seconds":` + seconds(o.RunTimeout) + `,"max_model_calls":4,"max_tool_calls":4,"max_output_tokens":0}}]}`))
+	if o.Catalogue == "" {
+		o.Catalogue = `{"agents":[{"agent_id":"demo","version":1,"name":"Demo","organization":"default","harness":"native",` +
+			`"adapter_version":"1.0.0","harness_options":{},"model_alias":"demo","prompt":"","tools":[],"profile":"default",` +
+			`"limits":{"run_timeout_seconds":` + seconds(o.RunTimeout) + `,"max_model_calls":4,"max_tool_calls":4,"max_output_tokens":0}}]}`
+	}
+	drafts, err := agents.Parse([]byte(o.Catalogue))
 	if err != nil {
 		t.Fatal(err)
 	}

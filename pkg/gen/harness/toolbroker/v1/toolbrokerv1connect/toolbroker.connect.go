@@ -29,6 +29,9 @@ const (
 	ToolBrokerServiceListToolsProcedure = "/harness.toolbroker.v1.ToolBrokerService/ListTools"
 	// ToolBrokerServiceCallToolProcedure is the procedure name of the ToolBrokerService's CallTool RPC.
 	ToolBrokerServiceCallToolProcedure = "/harness.toolbroker.v1.ToolBrokerService/CallTool"
+	// ToolBrokerServiceStreamToolProcedure is the procedure name of the ToolBrokerService's StreamTool
+	// RPC.
+	ToolBrokerServiceStreamToolProcedure = "/harness.toolbroker.v1.ToolBrokerService/StreamTool"
 )
 
 var (
@@ -47,6 +50,13 @@ var (
 			Procedure:  ToolBrokerServiceCallToolProcedure,
 		}
 	})
+	toolBrokerServiceStreamToolSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeServer,
+			Schema:     v1.File_harness_toolbroker_v1_toolbroker_proto.Services().ByName("ToolBrokerService").Methods().ByName("StreamTool"),
+			Procedure:  ToolBrokerServiceStreamToolProcedure,
+		}
+	})
 )
 
 // ToolBrokerServiceClient is a client for the harness.toolbroker.v1.ToolBrokerService service.
@@ -56,12 +66,37 @@ type ToolBrokerServiceClient interface {
 	// CallTool calls one tool, at most once for the idempotency key of the
 	// envelope in its run.
 	CallTool(context.Context, *v1.CallToolRequest) (*v1.CallToolResponse, error)
+	// StreamTool is CallTool for a tool that delegates to another agent: it also
+	// tells of that agent's work while the call is under way. A call that is
+	// repeated is answered by its result alone.
+	StreamTool(context.Context, *v1.CallToolRequest) (ToolBrokerServiceStreamToolClientStream, error)
 }
 
 // NewToolBrokerServiceClient constructs a client for the harness.toolbroker.v1.ToolBrokerService
 // service. Multiple service clients may share a single connect.Client.
 func NewToolBrokerServiceClient(client *connect.Client) ToolBrokerServiceClient {
 	return &toolBrokerServiceClient{client: client}
+}
+
+// ToolBrokerServiceStreamToolClientStream is the client stream for the ToolBrokerService's
+// StreamTool RPC.
+type ToolBrokerServiceStreamToolClientStream struct {
+	stream connect.ClientStream
+}
+
+// Receive returns the next response message from the server.
+func (s ToolBrokerServiceStreamToolClientStream) Receive() (*v1.StreamToolResponse, error) {
+	var res v1.StreamToolResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// Close releases the stream's resources. It is idempotent and is typically deferred to clean up a
+// stream abandoned before io.EOF.
+func (s ToolBrokerServiceStreamToolClientStream) Close() error {
+	return s.stream.Close()
 }
 
 // ToolBrokerServiceHandler is an implementation of the harness.toolbroker.v1.ToolBrokerService
@@ -72,6 +107,10 @@ type ToolBrokerServiceHandler interface {
 	// CallTool calls one tool, at most once for the idempotency key of the
 	// envelope in its run.
 	CallTool(context.Context, *v1.CallToolRequest) (*v1.CallToolResponse, error)
+	// StreamTool is CallTool for a tool that delegates to another agent: it also
+	// tells of that agent's work while the call is under way. A call that is
+	// repeated is answered by its result alone.
+	StreamTool(context.Context, *v1.CallToolRequest, ToolBrokerServiceStreamToolServerStream) error
 }
 
 // RegisterToolBrokerServiceHandler registers svc as the harness.toolbroker.v1.ToolBrokerService
@@ -81,7 +120,24 @@ func RegisterToolBrokerServiceHandler(server *connect.Server, svc ToolBrokerServ
 	server.Register(
 		connect.Method{Spec: toolBrokerServiceListToolsSpec(), Handler: adapter.listTools},
 		connect.Method{Spec: toolBrokerServiceCallToolSpec(), Handler: adapter.callTool},
+		connect.Method{Spec: toolBrokerServiceStreamToolSpec(), Handler: adapter.streamTool},
 	)
+}
+
+// ToolBrokerServiceStreamToolServerStream is the server stream for the ToolBrokerService's
+// StreamTool RPC.
+type ToolBrokerServiceStreamToolServerStream struct {
+	stream connect.ServerStream
+}
+
+// SendHeaders flushes the response headers without a message. The first Send does this implicitly.
+func (s ToolBrokerServiceStreamToolServerStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a response message to the client.
+func (s ToolBrokerServiceStreamToolServerStream) Send(res *v1.StreamToolResponse) error {
+	return s.stream.Send(res)
 }
 
 // UnimplementedToolBrokerServiceHandler returns CodeUnimplemented from all methods.
@@ -93,6 +149,10 @@ func (UnimplementedToolBrokerServiceHandler) ListTools(context.Context, *v1.List
 
 func (UnimplementedToolBrokerServiceHandler) CallTool(context.Context, *v1.CallToolRequest) (*v1.CallToolResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.toolbroker.v1.ToolBrokerService.CallTool is not implemented")
+}
+
+func (UnimplementedToolBrokerServiceHandler) StreamTool(context.Context, *v1.CallToolRequest, ToolBrokerServiceStreamToolServerStream) error {
+	return connect.NewError(connect.CodeUnimplemented, "harness.toolbroker.v1.ToolBrokerService.StreamTool is not implemented")
 }
 
 type toolBrokerServiceClient struct {
@@ -113,6 +173,14 @@ func (c *toolBrokerServiceClient) CallTool(ctx context.Context, req *v1.CallTool
 		return nil, err
 	}
 	return &res, nil
+}
+
+func (c *toolBrokerServiceClient) StreamTool(ctx context.Context, req *v1.CallToolRequest) (ToolBrokerServiceStreamToolClientStream, error) {
+	stream, err := c.client.CallServerStream(ctx, toolBrokerServiceStreamToolSpec(), req)
+	if err != nil {
+		return ToolBrokerServiceStreamToolClientStream{}, err
+	}
+	return ToolBrokerServiceStreamToolClientStream{stream: stream}, nil
 }
 
 type toolBrokerServiceHandler struct{ svc ToolBrokerServiceHandler }
@@ -139,4 +207,12 @@ func (h toolBrokerServiceHandler) callTool(ctx context.Context, _ connect.Spec, 
 		return err
 	}
 	return stream.Send(res)
+}
+
+func (h toolBrokerServiceHandler) streamTool(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.CallToolRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	return h.svc.StreamTool(ctx, &req, ToolBrokerServiceStreamToolServerStream{stream: stream})
 }

@@ -22,10 +22,13 @@ import (
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/pkg/fault"
+	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
+	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
 	"cofferdam.dev/pkg/gen/harness/memory/v1/memoryv1connect"
 	threadstatev1 "cofferdam.dev/pkg/gen/harness/threadstate/v1"
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
+	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
 	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
@@ -55,23 +58,18 @@ func New(t *testing.T, s *rpctest.Stand) *Brokers {
 	policy := func(a capability.Audience) rpc.Policy {
 		return rpc.Policy{Callers: callers, Audience: a, Fence: rpc.RunFence, MaxBytes: 4 << 20}
 	}
-	srv := rpc.NewServer(s.RPC(), map[string]rpc.Policy{
-		toolbrokerv1connect.ToolBrokerServiceListToolsProcedure:       {},
+	srv := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
 		toolbrokerv1connect.ToolBrokerServiceCallToolProcedure:        policy(capability.ToolBroker),
+		toolbrokerv1connect.ToolBrokerServiceStreamToolProcedure:      policy(capability.ToolBroker),
 		threadstatev1connect.ThreadStateServiceLoadHeadProcedure:      policy(capability.ThreadState),
 		threadstatev1connect.ThreadStateServiceWriteSnapshotProcedure: policy(capability.ThreadState),
 		threadstatev1connect.ThreadStateServiceCommitHeadProcedure:    policy(capability.ThreadState),
 		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
-		filebrokerv1connect.FileBrokerServicePutObjectProcedure:       {},
-		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure:     {},
-		filebrokerv1connect.FileBrokerServicePutResultProcedure:       {},
-		filebrokerv1connect.FileBrokerServiceUploadProcedure:          {},
 		filebrokerv1connect.FileBrokerServiceDownloadProcedure:        policy(capability.FileBroker),
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
-		memoryv1connect.MemoryServiceSearchProcedure:                  {},
 		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),
-		memoryv1connect.MemoryServiceDeleteProcedure:                  {},
-	})
+	}, toolbrokerv1.File_harness_toolbroker_v1_toolbroker_proto, threadstatev1.File_harness_threadstate_v1_threadstate_proto,
+		filebrokerv1.File_harness_filebroker_v1_filebroker_proto, memoryv1.File_harness_memory_v1_memory_proto))
 	toolbrokerv1connect.RegisterToolBrokerServiceHandler(srv.Connect(), b)
 	threadstatev1connect.RegisterThreadStateServiceHandler(srv.Connect(), b)
 	filebrokerv1connect.RegisterFileBrokerServiceHandler(srv.Connect(), b)

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/event/eventproto"
 	"cofferdam.dev/pkg/fault"
 	toolbrokerv1 "cofferdam.dev/pkg/gen/harness/toolbroker/v1"
+	"cofferdam.dev/pkg/gen/harness/toolbroker/v1/toolbrokerv1connect"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/services/worker/internal/harness"
 )
@@ -29,6 +32,8 @@ const (
 	Denied = "test.denied"
 	// Write needs an approval for each call.
 	Write = "test.write"
+	// Delegate lets another agent work, which says one sentence and calls Echo.
+	Delegate = "test.delegate"
 )
 
 // slowest is how long the slow tool lasts at most.
@@ -45,6 +50,7 @@ func Tools() []harness.Tool {
 		name := strings.ReplaceAll(id, ".", "_")
 		out = append(out, harness.Tool{ID: id, OfferedName: name, Description: "A tool of the suite.", InputSchema: open})
 	}
+	out = append(out, harness.Tool{ID: Delegate, OfferedName: "test_delegate", Description: "Lets another agent work.", InputSchema: open, Delegates: true})
 	return append(out, harness.Tool{
 		ID: Write, OfferedName: "test_write", Description: "Writes, once a person has allowed it.", ApprovalRequired: true,
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}`),
@@ -52,7 +58,7 @@ func Tools() []harness.Tool {
 }
 
 // IDs of the tools.
-func IDs() []string { return []string{Echo, Slow, Fail, Down, Denied, Write} }
+func IDs() []string { return []string{Echo, Slow, Fail, Down, Denied, Write, Delegate} }
 
 // ListTools is the control plane's.
 func (*Brokers) ListTools(context.Context, *toolbrokerv1.ListToolsRequest) (*toolbrokerv1.ListToolsResponse, error) {
@@ -93,6 +99,37 @@ func (b *Brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 	}
 	return &toolbrokerv1.CallToolResponse{Result: out.Body, IsError: req.GetToolId() == Fail, Replayed: out.Replayed}, nil
 }
+
+// StreamTool tells of the agent that Delegate lets work, once.
+func (b *Brokers) StreamTool(ctx context.Context, req *toolbrokerv1.CallToolRequest, out toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
+	id := req.GetToolCallId()
+	at := time.Now()
+	for n, d := range []event.Data{
+		event.NamespaceEntered{AgentID: "helper", AgentName: "Helper", ParentToolCallID: id},
+		event.TextStarted{MessageID: "helper.m1"},
+		event.TextDelta{MessageID: "helper.m1", Delta: DelegateSays},
+		event.TextFinished{MessageID: "helper.m1"},
+		event.ToolStarted{ToolCallID: "helper.c1", ToolName: Echo, Arguments: `{"text":"below"}`},
+		event.ToolFinished{ToolCallID: "helper.c1", Result: `{"content":[]}`},
+		event.NamespaceExited{AgentID: "helper", ParentToolCallID: id, Outcome: event.NamespaceSuccess},
+	} {
+		p, err := eventproto.ToProto(event.Draft{Namespace: []string{id}, Data: d}.Event("run-of-helper", "conversation-of-helper", uint64(max(n, 0)), at))
+		if err != nil {
+			return err
+		}
+		if err := out.Send(&toolbrokerv1.StreamToolResponse{Step: &toolbrokerv1.StreamToolResponse_Event{Event: p}}); err != nil {
+			return err
+		}
+	}
+	res, err := b.CallTool(ctx, req)
+	if err != nil {
+		return err
+	}
+	return out.Send(&toolbrokerv1.StreamToolResponse{Step: &toolbrokerv1.StreamToolResponse_Result{Result: res}})
+}
+
+// DelegateSays is what the agent says that Delegate lets work.
+const DelegateSays = "I am another agent."
 
 // CredentialOf is the one of a caller at all tools.
 func CredentialOf(subject string) string {
