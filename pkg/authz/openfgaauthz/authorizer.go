@@ -140,7 +140,9 @@ func authorization(file string) (map[string]string, error) {
 // key goes to the configured server and nowhere else.
 func httpClient() *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: checkTimeout},
+		// As many as are asked at once, two for each tool call: what is over it is opened
+		// and closed for each question.
+		Transport: &http.Transport{MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: checkTimeout},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		},
