@@ -30,6 +30,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 	"cofferdam.dev/services/controlplane/internal/toolbrokerclient"
+	"cofferdam.dev/services/controlplane/internal/ui"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
 
@@ -125,11 +126,21 @@ func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agent
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}, cfg.OIDCJWKS)
 	}
-	verifier, err := authn.New(authn.Config{Issuer: cfg.OIDCIssuer, Audience: cfg.OIDCAudience, Algorithms: cfg.algorithms(), Keys: keys})
+	tokens := authn.Config{Issuer: cfg.OIDCIssuer, Audience: cfg.OIDCAudience, Algorithms: cfg.algorithms(), Keys: keys}
+	verifier, err := authn.New(tokens)
 	if err != nil {
 		return nil, err
 	}
-	return api.New(api.Config{Authn: verifier, Authz: authorizer, Runs: svc, Agents: registry, Harnesses: c, Limits: ratelimit.New(cfg.Limits), Logger: rt.Logger}), nil
+	// The code of a link to the page for people is no token, and a token no code.
+	tokens.Audience += ui.AudienceSuffix
+	links, err := authn.New(tokens)
+	if err != nil {
+		return nil, err
+	}
+	return api.New(api.Config{
+		Authn: verifier, Authz: authorizer, Runs: svc, Agents: registry, Harnesses: c, Limits: ratelimit.New(cfg.Limits),
+		Sessions: ui.NewSessions(links, verifier, time.Now), Logger: rt.Logger,
+	}), nil
 }
 
 func newIDs(path string) (*binding.IDs, error) {

@@ -68,6 +68,9 @@ func show(ctx context.Context, s *stack.Stack, env Env) error {
 	if _, err := fmt.Fprint(env.Stdout, curls(s.Dir().Token(), info.API, agent, conversation, started.RunID)); err != nil {
 		return err
 	}
+	if err := sayLink(env, s); err != nil {
+		return err
+	}
 	say(env.Stderr, "\nOr talk to it: `cofferdam chat --data %s`. Ctrl-C ends everything.\n", s.Dir().Path())
 	return nil
 }

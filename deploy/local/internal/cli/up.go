@@ -27,6 +27,9 @@ What happens until then, and afterwards, is told on stderr.
 					if err := json.NewEncoder(env.Stdout).Encode(s.Info()); err != nil {
 						return err
 					}
+					if err := sayLink(env, s); err != nil {
+						return err
+					}
 					<-ctx.Done()
 					return nil
 				}))

@@ -25,6 +25,9 @@ const (
 	Name = "https://issuer.cofferdam.local"
 	// Audience is the aud.
 	Audience = "cofferdam"
+	// linkSuffix after Audience is the aud of the codes of links: the control plane
+	// takes such a code for no token.
+	linkSuffix = "-ui-link"
 	// Algorithm is how they are signed.
 	Algorithm = string(jose.EdDSA)
 	// Organization is the org unless something else is asked for.
@@ -114,6 +117,9 @@ type Request struct {
 	Subject string
 	// Organization of the subject, at most 256 bytes; empty is Organization.
 	Organization string
+	// Link makes the code of a link to the page for people, which is good for one use
+	// there and for nothing else.
+	Link bool
 	// TTL is how long the token lives, 1 s to MaxTTL; zero is DefaultTTL.
 	TTL time.Duration
 }
@@ -137,8 +143,12 @@ func (i *Issuer) Token(r Request) (string, error) {
 		return "", err
 	}
 	now := i.now()
+	audience := Audience
+	if r.Link {
+		audience += linkSuffix
+	}
 	claims := jwt.Claims{
-		Issuer: Name, Subject: r.Subject, Audience: jwt.Audience{Audience}, ID: rand.Text(),
+		Issuer: Name, Subject: r.Subject, Audience: jwt.Audience{audience}, ID: rand.Text(),
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(r.TTL)),
 	}
 	own := struct {

@@ -26,6 +26,7 @@ func Demo(user, organization, operator string, agents, tools []string) []Grant {
 	out := []Grant{
 		{authz.UserID(user), authz.Member, authz.OrganizationID(organization)},
 		{authz.UserID(operator), authz.Operator, authz.System},
+		{authz.UserID(operator), authz.Member, authz.OrganizationID(organization)},
 	}
 	for _, a := range agents {
 		out = append(out, Grant{members, authz.CanInvoke, authz.AgentID(a)})

@@ -123,7 +123,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"user-1", authz.Operator, authz.System, false},
 		{"user-1", authz.CanInvoke, authz.AgentID("other"), false},
 		{"user-1", authz.CanInvoke, authz.ToolID("fs.list_directory"), false},
-		{"operator", authz.CanInvoke, authz.AgentID("demo"), false},
+		{"operator", authz.CanInvoke, authz.AgentID("demo"), true}, // the page for people talks to it
+		{"operator", authz.CanInvoke, authz.AgentID("other"), false},
 		{"user-2", authz.CanInvoke, authz.AgentID("demo"), false},
 	} {
 		if got := allowed(t, url, ids, c.subject, c.relation, c.object); got != c.want {

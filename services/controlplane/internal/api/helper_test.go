@@ -27,6 +27,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
+	"cofferdam.dev/services/controlplane/internal/ui"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,15 +111,15 @@ func newFixture(t *testing.T, o options) *fixture {
 		t.Fatal(err)
 	}
 	f.key = key
-	verifier, err := authn.New(authn.Config{
-		Issuer: issuer, Audience: audience, Algorithms: []jose.SignatureAlgorithm{jose.ES256},
-		Keys: keys{jose.JSONWebKey{Key: key.Public(), KeyID: "k1", Algorithm: "ES256", Use: "sig"}},
-	})
-	if err != nil {
-		t.Fatal(err)
+	tokens := func(audience string) *authn.Verifier {
+		return must(authn.New(authn.Config{
+			Issuer: issuer, Audience: audience, Algorithms: []jose.SignatureAlgorithm{jose.ES256},
+			Keys: keys{jose.JSONWebKey{Key: key.Public(), KeyID: "k1", Algorithm: "ES256", Use: "sig"}},
+		}))
 	}
+	verifier := tokens(audience)
 	logger := slog.New(slog.DiscardHandler)
-	cfg := api.Config{Authn: verifier, Authz: f.grants, Runs: f.stack.Runs, Agents: f.stack.Agents, Harnesses: runstest.Harness(t), Logger: logger}
+	cfg := api.Config{Sessions: ui.NewSessions(tokens(audience+ui.AudienceSuffix), verifier, time.Now), Authn: verifier, Authz: f.grants, Runs: f.stack.Runs, Agents: f.stack.Agents, Harnesses: runstest.Harness(t), Logger: logger}
 	if o.change != nil {
 		o.change(&cfg)
 	}

@@ -24,6 +24,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/harnesses"
 	"cofferdam.dev/services/controlplane/internal/ratelimit"
 	"cofferdam.dev/services/controlplane/internal/runs"
+	"cofferdam.dev/services/controlplane/internal/ui"
 )
 
 // Bounds of the public API.
@@ -97,6 +98,8 @@ type Config struct {
 	Agents Agents
 	// Harnesses are what agents can be made for.
 	Harnesses *harnesses.Catalogue
+	// Sessions of the page for people; without them there is no page.
+	Sessions *ui.Sessions
 	// Limits of each subject; nil is none.
 	Limits *ratelimit.Limiter
 	Logger *slog.Logger
@@ -176,6 +179,9 @@ func (a *API) Operators() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range a.operators() {
 		mux.Handle(pattern, a.authenticated(a.operator(h)))
+	}
+	if a.cfg.Sessions != nil {
+		a.servePage(mux)
 	}
 	return a.served(mux)
 }

@@ -96,38 +96,60 @@ type claims struct {
 	Organization string `json:"org"`
 }
 
+// OneTime verifies a token that is good for one use, and gives its id, by which
+// whoever takes it knows it again, and until when it is good.
+func (v *Verifier) OneTime(ctx context.Context, raw string) (c Caller, id string, until time.Time, err error) {
+	claims, err := v.verify(ctx, raw)
+	if err != nil {
+		return Caller{}, "", time.Time{}, err
+	}
+	return claims.caller(), claims.ID, claims.Expiry.Time(), nil
+}
+
 // Token verifies a token.
 func (v *Verifier) Token(ctx context.Context, raw string) (Caller, error) {
-	if raw == "" || len(raw) > maxTokenBytes {
-		return Caller{}, refuse(nil, "token: at most 16 KiB")
-	}
-	tok, err := jwt.ParseSigned(raw, v.cfg.Algorithms)
-	if err != nil || len(tok.Headers) != 1 {
-		return Caller{}, refuse(err, "token: a signed JWT with an accepted algorithm")
-	}
-	keys, err := v.cfg.Keys.Keys(ctx, tok.Headers[0].KeyID)
+	claims, err := v.verify(ctx, raw)
 	if err != nil {
-		return Caller{}, fault.Wrap(err, fault.DependencyUnavailable, "authn.Token")
-	}
-	c, err := verified(tok, keys)
-	if err != nil {
-		return Caller{}, refuse(err, "token: signed by a key of the issuer")
-	}
-	if err := v.times(c); err != nil {
 		return Caller{}, err
 	}
-	switch {
-	case c.Issuer != v.cfg.Issuer:
-		return Caller{}, refuse(nil, "token: another issuer")
-	case len(c.Audience) != 1 || c.Audience[0] != v.cfg.Audience:
-		return Caller{}, refuse(nil, "token: another audience")
-	case c.Subject == "" || len(c.Subject) > maxSubject || len(c.Organization) > maxSubject:
-		return Caller{}, refuse(nil, "token: sub is required, at most 256 bytes")
-	}
+	return claims.caller(), nil
+}
+
+func (c claims) caller() Caller {
 	if c.Organization == "" {
 		c.Organization = defaultOrg
 	}
-	return Caller{Subject: c.Subject, Organization: c.Organization}, nil
+	return Caller{Subject: c.Subject, Organization: c.Organization}
+}
+
+func (v *Verifier) verify(ctx context.Context, raw string) (claims, error) {
+	if raw == "" || len(raw) > maxTokenBytes {
+		return claims{}, refuse(nil, "token: at most 16 KiB")
+	}
+	tok, err := jwt.ParseSigned(raw, v.cfg.Algorithms)
+	if err != nil || len(tok.Headers) != 1 {
+		return claims{}, refuse(err, "token: a signed JWT with an accepted algorithm")
+	}
+	keys, err := v.cfg.Keys.Keys(ctx, tok.Headers[0].KeyID)
+	if err != nil {
+		return claims{}, fault.Wrap(err, fault.DependencyUnavailable, "authn.Token")
+	}
+	c, err := verified(tok, keys)
+	if err != nil {
+		return claims{}, refuse(err, "token: signed by a key of the issuer")
+	}
+	if err := v.times(c); err != nil {
+		return claims{}, err
+	}
+	switch {
+	case c.Issuer != v.cfg.Issuer:
+		return claims{}, refuse(nil, "token: another issuer")
+	case len(c.Audience) != 1 || c.Audience[0] != v.cfg.Audience:
+		return claims{}, refuse(nil, "token: another audience")
+	case c.Subject == "" || len(c.Subject) > maxSubject || len(c.Organization) > maxSubject:
+		return claims{}, refuse(nil, "token: sub is required, at most 256 bytes")
+	}
+	return c, nil
 }
 
 func (v *Verifier) times(c claims) error {
