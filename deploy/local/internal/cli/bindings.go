@@ -48,6 +48,14 @@ func table(ctx context.Context, operator *apiclient.Client, out io.Writer) error
 	if _, err := fmt.Fprintln(w, "BINDING\tAGENT\tEPOCH\tGENERATION\tLEASE\tPROCESS\tRUN\tREVISION\tREFUSED\tCHANGED"); err != nil {
 		return err
 	}
+	if err := eachBinding(ctx, operator, func(b apiclient.Binding) error { return row(w, b) }); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// eachBinding gives every binding of a stack to do, in the order of their ids.
+func eachBinding(ctx context.Context, operator *apiclient.Client, do func(apiclient.Binding) error) error {
 	after := ""
 	for range maxPages {
 		page, next, err := operator.Bindings(ctx, after)
@@ -55,7 +63,7 @@ func table(ctx context.Context, operator *apiclient.Client, out io.Writer) error
 			return err
 		}
 		for _, b := range page {
-			if err := row(w, b); err != nil {
+			if err := do(b); err != nil {
 				return err
 			}
 		}
@@ -63,7 +71,7 @@ func table(ctx context.Context, operator *apiclient.Client, out io.Writer) error
 			break
 		}
 	}
-	return w.Flush()
+	return nil
 }
 
 func row(w io.Writer, b apiclient.Binding) error {

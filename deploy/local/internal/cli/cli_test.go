@@ -34,7 +34,7 @@ func cofferdam(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestHelpIsTheGolden(t *testing.T) {
 	var all strings.Builder
-	for _, args := range [][]string{{"help"}, {"up", "-h"}, {"run", "--help"}, {"help", "demo"}, {"chat", "-h"}, {"token", "-h"}, {"bindings", "-h"}, {"certify", "-h"}} {
+	for _, args := range [][]string{{"help"}, {"up", "-h"}, {"run", "--help"}, {"help", "demo"}, {"chat", "-h"}, {"token", "-h"}, {"bindings", "-h"}, {"runs", "-h"}, {"certify", "-h"}} {
 		code, stdout, stderr := cofferdam(t, args...)
 		if code != exitOK || stderr != "" {
 			t.Errorf("%v: %d, %q", args, code, stderr)
@@ -72,6 +72,8 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 		{[]string{"token", "--subject", "x", "--data", "/nowhere"}, exitFailed, "cofferdam up"},
 		{[]string{"chat", "--data", "/nowhere"}, exitFailed, "cofferdam up"},
 		{[]string{"bindings", "--data", "/nowhere"}, exitFailed, "cofferdam up"},
+		{[]string{"runs", "--data", "/nowhere"}, exitFailed, "cofferdam up"},
+		{[]string{"runs", "--show", "run_1", "--tail", "run_1"}, exitUsage, "--show, --cancel and --tail"},
 		{[]string{"up", "--listen", "0.0.0.0:1"}, exitFailed, "loopback"},
 		{[]string{"demo"}, exitFailed, "make build"},
 		{[]string{"certify"}, exitFailed, "not implemented yet"},
