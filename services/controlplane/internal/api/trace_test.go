@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,9 +47,7 @@ func TestATraceFromOutsideIsReplaced(t *testing.T) {
 	} {
 		body := strings.Replace(goodStart, "c1", "c-"+strings.ReplaceAll(name, " ", "-"), 1)
 		r := f.request(t, http.MethodPost, "/api/v1/runs", body)
-		for key, values := range header {
-			r.Header[key] = values
-		}
+		maps.Copy(r.Header, header)
 		if a := f.send(t, r); a.status != http.StatusAccepted {
 			t.Fatalf("%s: %d %s", name, a.status, a.body)
 		}
