@@ -36,7 +36,7 @@ UNIT_PKGS   = $(shell $(GO) list -m -f '{{if ne .Path "cofferdam.dev/tests"}}{{.
 # Outside the workspace: their dependencies must not move the services' versions.
 TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 # Those of them that hold code of our own.
-OWN_TOOLS    := tools/ferretdb tools/openfga tools/protobuf tools/repocheck
+OWN_TOOLS    := tools/ferretdb tools/openfga tools/protobuf tools/repocheck tools/versitygw
 COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go))
 BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
 
@@ -81,7 +81,7 @@ demo: build ## The same with a worker killed between two turns, then exit; stdou
 ##@ Check
 
 .PHONY: test
-test: build failpoints node-modules bin/cofferdam-ferretdb ## Run every test with the race detector
+test: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Run every test with the race detector
 	@start=$$SECONDS; \
 	$(GO) test $(RACE) $(TESTFLAGS) $(UNIT_PKGS); \
 	COFFERDAM_BIN_DIR=$(BIN) $(GO) test $(RACE) -count=1 -p=1 $(TESTFLAGS) ./tests/...; \
@@ -91,7 +91,7 @@ test: build failpoints node-modules bin/cofferdam-ferretdb ## Run every test wit
 # Its tests start whole stacks, so one package at a time.
 
 .PHONY: test-race
-test-race: build failpoints node-modules bin/cofferdam-ferretdb ## Look for races: every test uncached, in random order, on 1 and 4 processors
+test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Look for races: every test uncached, in random order, on 1 and 4 processors
 	@start=$$SECONDS; \
 	$(GO) test -race -count=1 -shuffle=on -cpu=1,4 $(TESTFLAGS) $(UNIT_PKGS); \
 	COFFERDAM_BIN_DIR=$(BIN) $(GO) test -race -count=1 -shuffle=on -p=1 $(TESTFLAGS) ./tests/...; \
@@ -193,6 +193,11 @@ bin/cofferdam-openfga: $(filter-out %_test.go,$(wildcard tools/openfga/*))
 bin/cofferdam-ferretdb: $(filter-out %_test.go,$(wildcard tools/ferretdb/*))
 	@$(call say,building FerretDB for the tests (about a minute the first time) ...)
 	@$(call build_tool,ferretdb,$(BIN)/cofferdam-ferretdb .)
+
+# An S3 server for tests; nothing that is shipped needs it.
+bin/cofferdam-s3: $(filter-out %_test.go,$(wildcard tools/versitygw/*))
+	@$(call say,building an S3 server for the tests (about a minute the first time) ...)
+	@$(call build_tool,versitygw,$(BIN)/cofferdam-s3 .)
 
 bin/buf: tools/buf/go.mod tools/buf/go.sum
 	@$(call say,building buf (about 2 minutes the first time) ...)

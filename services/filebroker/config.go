@@ -30,8 +30,9 @@ type Config struct {
 	StorePasswordFile string
 	// HandleStore is where handles and objects are kept; it may be Store.
 	HandleStore string
-	// BlobURL is where contents are kept: file:///folder.
-	BlobURL string
+	// BlobURL is where contents are kept: file:///folder or s3://bucket, with a
+	// file of credentials.
+	BlobURL, BlobCredentialsFile string
 	// QuotaBytes is what the files of one conversation may have together.
 	QuotaBytes int64
 	// CollectAfter is how long a file is kept that nothing refers to, and CollectEvery
@@ -50,7 +51,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Store, "store", "", "the committed records, shared with the other services: "+storeaddr.Usage)
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.HandleStore, "handle-store", "", "handles and objects, may be the one of -store: "+storeaddr.Usage)
-	fs.StringVar(&c.BlobURL, "blob-url", "", "`URL` of the folder with the contents of files, file:///path; made with mode 0700 if it is not there")
+	fs.StringVar(&c.BlobURL, "blob-url", "", "the contents of files: "+blobstore.Usage)
+	fs.StringVar(&c.BlobCredentialsFile, "blob-credentials-file", "", blobstore.CredentialsUsage)
 	fs.Int64Var(&c.QuotaBytes, "quota-bytes", defaultQuota, "what the files of one conversation may have together, in `bytes`")
 	fs.DurationVar(&c.CollectAfter, "collect-after", defaultCollectAfter, "how long a file is kept that no run was given, or whose conversation was cleared, from when it was stored on")
 	fs.DurationVar(&c.CollectEvery, "collect-every", defaultCollectEvery, "how often such files, and what processes that died have left, are looked for")
@@ -68,8 +70,8 @@ func (c *Config) Validate() error {
 	if c.Issuer == "" {
 		errs = append(errs, errors.New("--issuer: required"))
 	}
-	if err := blobstore.CheckURL(c.BlobURL); err != nil {
-		errs = append(errs, fmt.Errorf("--blob-url: %w", err))
+	if err := c.blobs().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--blob-url and --blob-credentials-file: %w", err))
 	}
 	if c.QuotaBytes < 1 {
 		errs = append(errs, errors.New("--quota-bytes: 1 or more"))
@@ -92,4 +94,8 @@ func (c *Config) capability() (rpc.Endpoint, error) {
 
 func (c *Config) at(location string) storeaddr.Address {
 	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
+}
+
+func (c *Config) blobs() blobstore.Address {
+	return blobstore.Address{URL: c.BlobURL, CredentialsFile: c.BlobCredentialsFile}
 }

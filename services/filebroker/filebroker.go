@@ -103,7 +103,7 @@ func (s *Service) stores(ctx context.Context, cfg *Config, domain *files.Config)
 		return err
 	}
 	s.closers = append(s.closers, entries.Close)
-	bucket, err := blobstore.Open(ctx, cfg.BlobURL)
+	bucket, err := blobstore.Open(ctx, cfg.blobs())
 	if err != nil {
 		return err
 	}

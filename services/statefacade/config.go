@@ -27,8 +27,9 @@ type Config struct {
 	// MemoryPolicy is the JSON file of what the operator says about memory; empty is
 	// the contract's default.
 	MemoryPolicy string
-	// BlobURL is where large snapshots are kept: file:///folder.
-	BlobURL string
+	// BlobURL is where large snapshots are kept: file:///folder or s3://bucket, with a
+	// file of credentials.
+	BlobURL, BlobCredentialsFile string
 	// SweepInterval is how often snapshots that lost are looked for.
 	SweepInterval time.Duration
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
@@ -45,7 +46,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
 	fs.StringVar(&c.StateStore, "state-store", "", "snapshots and memory, may be the one of -store: "+storeaddr.Usage)
 	fs.StringVar(&c.MemoryPolicy, "memory-policy", "", "JSON `file` of who may write which memory, what needs approval, and how long it is kept; the default is in docs/memory.md")
-	fs.StringVar(&c.BlobURL, "blob-url", "", "`URL` of the folder with snapshots over 1 MiB, file:///path; made with mode 0700 if it is not there")
+	fs.StringVar(&c.BlobURL, "blob-url", "", "snapshots over 1 MiB: "+blobstore.Usage)
+	fs.StringVar(&c.BlobCredentialsFile, "blob-credentials-file", "", blobstore.CredentialsUsage)
 	fs.DurationVar(&c.SweepInterval, "sweep-interval", defaultSweep, "how often snapshots that lost are looked for and removed")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
@@ -61,8 +63,8 @@ func (c *Config) Validate() error {
 	if c.Issuer == "" {
 		errs = append(errs, errors.New("--issuer: required"))
 	}
-	if err := blobstore.CheckURL(c.BlobURL); err != nil {
-		errs = append(errs, fmt.Errorf("--blob-url: %w", err))
+	if err := c.blobs().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--blob-url and --blob-credentials-file: %w", err))
 	}
 	if c.SweepInterval < time.Second {
 		errs = append(errs, errors.New("--sweep-interval: 1s or more"))
@@ -79,4 +81,8 @@ func (c *Config) capability() (rpc.Endpoint, error) {
 
 func (c *Config) at(location string) storeaddr.Address {
 	return storeaddr.Address{Location: location, PasswordFile: c.StorePasswordFile}
+}
+
+func (c *Config) blobs() blobstore.Address {
+	return blobstore.Address{URL: c.BlobURL, CredentialsFile: c.BlobCredentialsFile}
 }

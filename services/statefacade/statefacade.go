@@ -67,7 +67,7 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		return err
 	}
 	s.closers = append(s.closers, memories.Close)
-	blobs, err := blobstore.Open(ctx, cfg.BlobURL)
+	blobs, err := blobstore.Open(ctx, cfg.blobs())
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func onEachStore(t *testing.T, f func(t *testing.T, w *world)) {
 	run := func(name string, open func(t *testing.T) files.Catalogue) {
 		t.Run(name, func(t *testing.T) {
 			w := &world{stand: rpctest.NewStand(t), entries: open(t)}
-			bucket, err := blobstore.Open(t.Context(), "file://"+filepath.Join(t.TempDir(), "files"))
+			bucket, err := blobstore.Open(t.Context(), blobstore.Address{URL: "file://" + filepath.Join(t.TempDir(), "files")})
 			must(t, err)
 			t.Cleanup(func() { must(t, bucket.Close()) })
 			w.blobs = bucket

@@ -60,7 +60,7 @@ func open(t *testing.T, s *rpctest.Stand, quota int64) *opened {
 	entries, err := catalogue.OpenSQLite(t.Context(), o.path)
 	must(t, err)
 	t.Cleanup(func() { must(t, entries.Close()) })
-	bucket, err := blobstore.Open(t.Context(), "file://"+o.dir)
+	bucket, err := blobstore.Open(t.Context(), blobstore.Address{URL: "file://" + o.dir})
 	must(t, err)
 	t.Cleanup(func() { must(t, bucket.Close()) })
 	o.hooks, o.disk = &hooks{Catalogue: entries}, &disk{Store: bucket}

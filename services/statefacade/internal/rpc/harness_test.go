@@ -70,7 +70,7 @@ func openWith(t *testing.T, s *rpctest.Stand, policy memory.Policy) *opened {
 	remembered, err := memorystore.OpenSQLite(t.Context(), o.path)
 	must(t, err)
 	t.Cleanup(func() { must(t, remembered.Close()) })
-	large, err := blobstore.Open(t.Context(), "file://"+o.dir)
+	large, err := blobstore.Open(t.Context(), blobstore.Address{URL: "file://" + o.dir})
 	must(t, err)
 	t.Cleanup(func() { must(t, large.Close()) })
 	o.hooks, o.blobs, o.memories = &hooks{Snapshots: snapshots}, &blobs{Store: large}, &memories{Store: remembered}
