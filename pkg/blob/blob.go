@@ -4,8 +4,8 @@
 //
 // A blob has no owner, no name and no history here. Which blobs there are is
 // known by the catalogue of the service that wrote them: it has an entry before
-// the blob is written and removes it after the blob, so that nothing of a store
-// is ever unknown to it.
+// the blob is written. A blob without one is garbage, and who collects it lists
+// the store.
 package blob
 
 import (
