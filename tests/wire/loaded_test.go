@@ -13,6 +13,7 @@ import (
 
 	// All that is generated; TestEverySourceIsLoaded finds what is missing here.
 	_ "cofferdam.dev/pkg/gen/harness/capability/v1"
+	_ "cofferdam.dev/pkg/gen/harness/delegation/v1"
 	_ "cofferdam.dev/pkg/gen/harness/event/v1"
 	_ "cofferdam.dev/pkg/gen/harness/fault/v1"
 	_ "cofferdam.dev/pkg/gen/harness/fence/v1"
