@@ -38,7 +38,7 @@ const canary = "canary-5f1d0c9e7a"
 
 // hostileTools are in the catalogue of every test, as x.NAME.
 var hostileTools = []string{
-	"echo", "typed", "count", "crash", "crash_early", "fail", "rpc_error", "bytes", "surrogate", "controls", "huge",
+	"echo", "typed", "shaped", "misshapen", "count", "crash", "crash_early", "fail", "rpc_error", "bytes", "surrogate", "controls", "huge",
 	"image", "exotic", "hang", "environment", "secret", "ask", "garbage", "null_result", "no_such_tool",
 }
 

@@ -24,8 +24,10 @@ func TestOddResultsStayWithinTheRulesOfAnEvent(t *testing.T) {
 			`{"type":"resource","mime_type":"application/octet-stream","size":5,"uri":"file:///a.bin"},` +
 			`{"type":"resource","text":"inside","mime_type":"text/plain","uri":"file:///a.txt"},` +
 			`{"type":"resource_link","mime_type":"text/plain","size":7,"uri":"file:///b.txt","name":"b"}]}`,
-		"x.exotic": `{"content":[{"type":"unsupported","name":"hologram"},{"type":"text","text":"seen"},{"type":"unsupported"},{"type":"unsupported"},{"type":"text","text":""}],"truncated":true}`,
-		"x.huge":   "",
+		"x.exotic":    `{"content":[{"type":"unsupported","name":"hologram"},{"type":"text","text":"seen"},{"type":"unsupported"},{"type":"unsupported"},{"type":"text","text":""}],"truncated":true}`,
+		"x.shaped":    `{"content":[{"type":"text","text":"seven"}],"structuredContent":{"n":7,"under":{"n":{}}}}`,
+		"x.misshapen": `{"content":[{"type":"text","text":"[The structured content of this result does not fit the schema that the tool's server gives for it, and is left out.]"},{"type":"text","text":"seven"}]}`,
+		"x.huge":      "",
 	} {
 		res, err := s.call(t, tool, `{}`)
 		if err != nil || want != "" && string(res.GetResult()) != want {

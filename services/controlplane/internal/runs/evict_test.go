@@ -2,6 +2,7 @@ package runs_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,13 +150,18 @@ func TestARunWithoutAnOwnerIsTakenOver(t *testing.T) {
 // A leader that had lost its lease still acted (cilium 42920): a run whose owner
 // beats is left alone.
 func TestARunWhoseOwnerBeatsIsLeftAlone(t *testing.T) {
-	s := runstest.Make(t, nil, runstest.Options{Owner: "cp-new"})
+	// By the clock of the replica less than an interval is between two beats, however
+	// slow the machine is.
+	var passed atomic.Int64
+	begun := time.Now()
+	s := runstest.Make(t, nil, runstest.Options{Owner: "cp-new", Now: func() time.Time { return begun.Add(time.Duration(passed.Load())) }})
 	run := orphan(t, s, "cp-alive")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Runs.Run(ctx) }()
 	id := bindingOf(t, s, run.ID)
 	for range 30 {
+		passed.Add(int64(40 * time.Millisecond)) // of 100
 		rec := s.Record(t, id)
 		g, err := s.Guard.Admit(t.Context(), envelope(rec))
 		if err != nil {

@@ -47,6 +47,9 @@ type Tool struct {
 type definition struct {
 	description string
 	schema      *toolschema.Schema
+	// output is what structured content has to fit; nil where the server gives no
+	// schema for it, or none that can be used.
+	output *toolschema.Schema
 }
 
 var _ call.Tool = (*Tool)(nil)
@@ -169,5 +172,11 @@ func define(raw json.RawMessage, redact project.Redactor) (name string, d *defin
 		return name, nil, err
 	}
 	description = event.Truncate(event.SanitizeText(redact.Cut(description)), maxDescription)
-	return name, &definition{description, schema}, nil
+	var output *toolschema.Schema
+	if raw := fields["outputSchema"]; len(raw) > 0 {
+		if output, err = toolschema.Compile(raw); err != nil {
+			output = nil // it takes nothing out: the tool can be called without it
+		}
+	}
+	return name, &definition{description, schema, output}, nil
 }

@@ -26,6 +26,11 @@ const typed = `{"name":"typed","description":"Takes typed arguments.","inputSche
 		"tree":{"$ref":"#/definitions/node"}},
 	"definitions":{"node":{"type":"object","properties":{"left":{"$ref":"#/definitions/node"}},"additionalProperties":false}}}}`
 
+// shape is of tools that say what their structured content is; how it is when they
+// are called is in call.
+const shape = `"inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"n":{"type":"integer"},"under":{"$ref":"#/$defs/n"}},
+	"required":["n"],"additionalProperties":false,"$defs":{"n":{"type":"object","properties":{"n":{"$ref":"#/$defs/n"}}}}}`
+
 // malformed are tools each of which is wrong in one way.
 var malformed = []string{
 	`{"name":"no_schema"}`,
@@ -48,7 +53,7 @@ var malformed = []string{
 }
 
 func (s *server) list(r request) string {
-	tools := []string{typed}
+	tools := []string{typed, `{"name":"shaped",` + shape + `}`, `{"name":"misshapen",` + shape + `}`}
 	for _, name := range good {
 		tools = append(tools, fmt.Sprintf(`{"name":%q,"description":"Does %s.\u001b[2J","inputSchema":{"type":"object"}}`, name, name))
 	}
@@ -104,6 +109,10 @@ func (s *server) call(r request) {
 	case "exotic":
 		s.multi(r, `{"content":[{"type":"hologram","depth":3},{"type":"text","text":"seen"},null,"odd",{"type":"text"}],
 			"structuredContent":{"id":12345678901234567890,"ratio":1.10,"Key":1,"key":2,"far":1e999}}`)
+	case "shaped":
+		s.result(r, `{"content":[{"type":"text","text":"seven"}],"structuredContent":{"n":7,"under":{"n":{}}}}`)
+	case "misshapen":
+		s.result(r, `{"content":[{"type":"text","text":"seven"}],"structuredContent":{"n":"seven"}}`)
 	case "hang":
 		s.effect("hang")
 		select {}
