@@ -148,7 +148,7 @@ func (w *world) openGate() (string, error) {
 	}
 	raw, err := json.Marshal(map[string]any{"servers": []any{map[string]any{
 		"namespace": "gate", "transport": "stdio", "command": []string{self, gateArgument, w.gate.Folder},
-		"tools": []string{gate.ToolPass, gate.ToolFingerprint}, "timeout": gateTimeout, "write_folders": []string{w.gate.Folder},
+		"tools": []string{gate.ToolPass, gate.ToolFingerprint, gate.ToolAsk}, "tool_options": map[string]any{gate.ToolAsk: map[string]any{"read_only": true}}, "timeout": gateTimeout, "write_folders": []string{w.gate.Folder},
 		"credential": map[string]any{"source": "file", "path": credential, "env": gate.CredentialVariable},
 	}}})
 	if err != nil {

@@ -3,6 +3,7 @@ package gate
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,6 +22,9 @@ const (
 	ToolPass = "pass"
 	// ToolFingerprint is the tool that shows that there is a credential.
 	ToolFingerprint = "fingerprint"
+	// ToolAsk is the tool that asks the user something in the midst of its call, and
+	// answers with what it was told.
+	ToolAsk = "ask"
 	// CredentialVariable is where the server finds its credential.
 	CredentialVariable = "GATE_CREDENTIAL" //nolint:gosec // the name of a variable
 
@@ -35,6 +39,8 @@ type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
+	// Result of what this server asked; there is no method then.
+	Result json.RawMessage `json:"result"`
 }
 
 type response struct {
@@ -53,14 +59,16 @@ type failure struct {
 type server struct {
 	folder string
 
-	mu  sync.Mutex // of out
+	mu  sync.Mutex // of what follows
 	out io.Writer
+	// asked is where the answers to this server's own requests go, by id.
+	asked map[string]chan json.RawMessage
 }
 
 // Serve answers requests until in ends or ctx does. folder is shared with a
 // [Gate].
 func Serve(ctx context.Context, folder string, in io.Reader, out io.Writer) error {
-	s := &server{folder: folder, out: out}
+	s := &server{folder: folder, out: out, asked: map[string]chan json.RawMessage{}}
 	ctx, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -72,7 +80,10 @@ func Serve(ctx context.Context, folder string, in io.Reader, out io.Writer) erro
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return err
 		}
-		if r.ID != nil { // else a notification
+		switch {
+		case r.Method == "":
+			s.told(string(r.ID), r.Result)
+		case r.ID != nil: // else a notification
 			calls.Go(func() { s.answer(ctx, r) })
 		}
 	}
@@ -97,13 +108,45 @@ func (s *server) answer(ctx context.Context, r request) {
 	if err != nil {
 		res.Error = &failure{-32602, err.Error()}
 	}
-	raw, err := json.Marshal(res)
+	s.write(res)
+}
+
+func (s *server) write(message any) {
+	raw, err := json.Marshal(message)
 	if err != nil {
 		panic(err) // only values of our own are in it
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = s.out.Write(append(raw, '\n')) // the client may have gone
+}
+
+// question is what the tool ask asks.
+const question = `{"mode":"form","message":"Which branch?","requestedSchema":{"type":"object","properties":{"branch":{"type":"string"}},"required":["branch"]}}`
+
+// ask asks the user, and waits for what they say.
+func (s *server) ask(ctx context.Context) (any, error) {
+	id := `"` + rand.Text() + `"`
+	answer := make(chan json.RawMessage, 1)
+	s.mu.Lock()
+	s.asked[id] = answer
+	s.mu.Unlock()
+	s.write(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": "elicitation/create", "params": json.RawMessage(question)})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case said := <-answer:
+		return text("told " + string(said)), nil
+	}
+}
+
+func (s *server) told(id string, result json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answer := s.asked[id]; answer != nil {
+		answer <- result
+		delete(s.asked, id)
+	}
 }
 
 func initialize(params json.RawMessage) (any, error) {
@@ -130,6 +173,10 @@ func tools() []any {
 			},
 		},
 		map[string]any{
+			"name": ToolAsk, "description": "Asks the user for a branch.",
+			"inputSchema": map[string]any{"type": "object", "additionalProperties": false},
+		},
+		map[string]any{
 			"name": ToolFingerprint, "description": "The SHA-256 of the credential of this server.",
 			"inputSchema": map[string]any{"type": "object", "additionalProperties": false},
 		},
@@ -149,6 +196,8 @@ func (s *server) call(ctx context.Context, params json.RawMessage) (any, error) 
 	switch p.Name {
 	case ToolFingerprint:
 		return text(Fingerprint(os.Getenv(CredentialVariable))), nil
+	case ToolAsk:
+		return s.ask(ctx)
 	case ToolPass:
 		return s.pass(ctx, p.Arguments.Name)
 	}
