@@ -102,7 +102,7 @@ lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf and Go
 	@$(BIN)/buf lint
 	@$(BIN)/buf format --diff --exit-code
 	@CGO_ENABLED=0 $(GO) vet work
-	@CGO_ENABLED=0 $(GO) vet -tags benchtools ./services/toolbroker
+	@CGO_ENABLED=0 $(GO) vet -tags benchtools ./services/toolbroker ./pkg/binding/bindingstore
 	@CGO_ENABLED=0 $(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
 	@for module in $(OWN_TOOLS); do \
 		(cd $$module && CGO_ENABLED=0 GOWORK=off $(BIN)/golangci-lint run ./...); \
@@ -161,6 +161,10 @@ chaos-state: failpoints ## Kill state facade, control plane and workers KILLS (1
 .PHONY: bench-tools
 bench-tools: bin/cofferdam-openfga ## Time a tool call through the broker beside the same call made directly, and what each part of it costs
 	@$(GO) test -tags benchtools $(TESTFLAGS) -run '^TestBenchTools$$' -count=1 -v ./services/toolbroker | tee /dev/stderr | grep '^{"target"'
+
+.PHONY: bench-state
+bench-state: bin/cofferdam-ferretdb ## Time the commit of a head beside the bare database's conditional write, with 1 to 100000 bindings
+	@$(GO) test -tags benchtools $(TESTFLAGS) -run '^TestBenchState$$' -count=1 -v ./pkg/binding/bindingstore | tee /dev/stderr | grep '^{"target"'
 
 .PHONY: linearizability
 linearizability: bin/cofferdam-ferretdb ## Have 64 clients make OPS (10000) writes on each back end, with lost answers and kills, and check that one order explains them

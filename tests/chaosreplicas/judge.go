@@ -18,6 +18,9 @@ const (
 	// restTimeout bounds how long the replicas may take to come to rest: connections
 	// between services are kept for a minute after their last use.
 	restTimeout = 2 * time.Minute
+	// lastWords is how long a driver may still wait for why a sandbox ended, after its
+	// run was concluded by somebody else: --cancel-grace, and what it does then.
+	lastWords = 8 * time.Second
 	// logPage is how many events are read at once.
 	logPage = 500
 	// spare is how many descriptors a replica may have more than a new one: what it
@@ -137,6 +140,11 @@ func (c *chaos) judgeRest(ctx context.Context, r *Report) error {
 			r.DescriptorsLeft += max(n-c.fresh, 1)
 			r.say("replica %d has %d descriptors, and %d when it was new: %v", i, n, c.fresh, err)
 		}
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(lastWords):
 	}
 	for i := range count {
 		if err := c.goroutines(ctx, r, i); err != nil {

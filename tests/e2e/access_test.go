@@ -157,13 +157,3 @@ func (w *world) withHeader(t *testing.T, base, header string) *apiclient.Client 
 	t.Cleanup(c.Close)
 	return c
 }
-
-// What a later version will have says so.
-func TestWhatIsNotThereYetSaysSo(t *testing.T) {
-	t.Parallel()
-	w := theStack(t)
-	_, err := w.user.Start(t.Context(), apiclient.Start{
-		AgentID: stack.Agent, ConversationID: "c-" + rand.Text(), Message: "hello", OnDisconnect: "cancel",
-	})
-	refused(t, "on_disconnect", err, http.StatusNotImplemented, "not_implemented")
-}

@@ -94,14 +94,32 @@ func TestTheCommandsOfTheREADMEWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop(t, s)
-	run, curls := "", 0
+	const table = "a,b\n1,2\n"
+	if err := os.WriteFile(filepath.Join(folder, "table.csv"), []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run, fileID, curls := "", "", 0
 	for _, c := range commands(string(section)) {
 		c = strings.ReplaceAll(c, printedAddress, s.API)
 		switch {
 		case strings.HasPrefix(c, "curl "):
 			curls++
-			out := shell(t, folder, c, "RUN="+run)
-			if run == "" {
+			out := shell(t, folder, c, "RUN="+run, "FILE_ID="+fileID)
+			switch {
+			case strings.Contains(c, "/api/v1/files?"):
+				var stored struct {
+					ID   string `json:"file_id"`
+					Size int    `json:"size"`
+				}
+				if err := json.Unmarshal([]byte(out), &stored); err != nil || stored.Size != len(table) {
+					t.Fatalf("%s\nanswered %s", c, out)
+				}
+				fileID = stored.ID
+			case strings.Contains(c, "/api/v1/files/"):
+				if got, err := os.ReadFile(filepath.Join(folder, "got.csv")); err != nil || string(got) != table {
+					t.Errorf("%s\ngave %q, %v", c, got, err)
+				}
+			case run == "":
 				var started struct {
 					RunID string `json:"run_id"`
 				}
@@ -109,7 +127,7 @@ func TestTheCommandsOfTheREADMEWork(t *testing.T) {
 					t.Fatalf("%s\nanswered %s", c, out)
 				}
 				run = started.RunID
-			} else if !strings.Contains(out, run) && !strings.Contains(out, "confirmed") {
+			case !strings.Contains(out, run) && !strings.Contains(out, "confirmed"):
 				t.Errorf("%s\nanswered %s", c, out)
 			}
 		case strings.HasPrefix(c, "bin/"):

@@ -19,6 +19,11 @@ const impostorArgument = "escape-impostor"
 // networkVariable says that this process is in a network namespace of its own.
 const networkVariable = "COFFERDAM_TEST_ESCAPE_NETWORK"
 
+// The first thread is TestMain's alone. A test that enters another network does so on
+// a thread that ends with it; the first one cannot end, and what it is in is what
+// /proc says of the whole process.
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // nothing that comes later is sure to be on it
+
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == impostorArgument {
 		if err := impostor(context.Background(), os.Stdin, os.Stdout); err != nil {

@@ -39,8 +39,8 @@ func TestACancelWhoseOwnerIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the run is taken over", func() bool { // its owner beats still, and may between the two
-		run := s.Record(t, r.BindingID).Run
-		return run == nil || s.Writer.TakeOver(ctx, rec.ID, r.RunID, run.Owner, run.OwnerBeat) == nil
+		now, err := s.Writer.Backend().Load(ctx, rec.ID)
+		return err == nil && (now.Run == nil || s.Writer.TakeOver(ctx, rec.ID, r.RunID, now.Run.Owner, now.Run.OwnerBeat) == nil)
 	})
 	done := make(chan error, 1)
 	go func() { done <- s.Runs.Run(ctx) }()
