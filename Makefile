@@ -102,7 +102,7 @@ lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf and Go
 	@$(BIN)/buf lint
 	@$(BIN)/buf format --diff --exit-code
 	@CGO_ENABLED=0 $(GO) vet work
-	@CGO_ENABLED=0 $(GO) vet -tags benchtools ./services/toolbroker ./pkg/binding/bindingstore
+	@CGO_ENABLED=0 $(GO) vet -tags benchtools ./services/toolbroker ./services/controlplane/internal/api ./pkg/binding/bindingstore
 	@CGO_ENABLED=0 $(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
 	@for module in $(OWN_TOOLS); do \
 		(cd $$module && CGO_ENABLED=0 GOWORK=off $(BIN)/golangci-lint run ./...); \
@@ -165,6 +165,10 @@ bench-tools: bin/cofferdam-openfga ## Time a tool call through the broker beside
 .PHONY: bench-state
 bench-state: bin/cofferdam-ferretdb ## Time the commit of a head beside the bare database's conditional write, with 1 to 100000 bindings
 	@$(GO) test -tags benchtools $(TESTFLAGS) -run '^TestBenchState$$' -count=1 -v ./pkg/binding/bindingstore | tee /dev/stderr | grep '^{"target"'
+
+.PHONY: bench-stream
+bench-stream: ## Time events from a worker to a reader beside a bare stream of the same, at 1 to 1000 streams, and what streams and encoders cost
+	@$(GO) test -tags benchtools $(TESTFLAGS) -run '^TestBenchStream$$' -count=1 -v ./services/controlplane/internal/api | tee /dev/stderr | grep '^{"target"'
 
 .PHONY: linearizability
 linearizability: bin/cofferdam-ferretdb ## Have 64 clients make OPS (10000) writes on each back end, with lost answers and kills, and check that one order explains them

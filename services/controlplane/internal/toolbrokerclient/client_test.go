@@ -31,7 +31,7 @@ func (fake) CallTool(context.Context, *toolbrokerv1.CallToolRequest) (*toolbroke
 	return nil, fault.New(fault.NotImplemented, "test")
 }
 
-func (fake) StreamTool(context.Context, *toolbrokerv1.CallToolRequest, toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
+func (fake) StreamTool(context.Context, *toolbrokerv1.StreamToolRequest, toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
 	return fault.New(fault.NotImplemented, "test")
 }
 

@@ -16,8 +16,16 @@ func (b *broker) CallTool(ctx context.Context, req *toolbrokerv1.CallToolRequest
 	return b.call(ctx, req, nil)
 }
 
+// request is what the two RPCs that call have in common.
+type request interface {
+	GetToolId() string
+	GetToolCallId() string
+	GetArguments() []byte
+	GetAnswer() *toolbrokerv1.UserAnswer
+}
+
 // call answers a request; tell is told of an agent to which the tool delegates.
-func (b *broker) call(ctx context.Context, req *toolbrokerv1.CallToolRequest, tell func(event.Event)) (*toolbrokerv1.CallToolResponse, error) {
+func (b *broker) call(ctx context.Context, req request, tell func(event.Event)) (*toolbrokerv1.CallToolResponse, error) {
 	grant, err := rpc.GrantFrom(ctx)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 )
 
 // StreamTool implements the RPC of this name.
-func (b *broker) StreamTool(ctx context.Context, req *toolbrokerv1.CallToolRequest, out toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
+func (b *broker) StreamTool(ctx context.Context, req *toolbrokerv1.StreamToolRequest, out toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
 	t := &teller{out: out}
 	res, err := b.call(ctx, req, t.tell)
 	t.end() // the call may go on, where its outcome is recorded

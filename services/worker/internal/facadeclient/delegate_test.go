@@ -14,7 +14,7 @@ import (
 )
 
 // StreamTool tells of one event before the answer of CallTool.
-func (b *brokers) StreamTool(ctx context.Context, req *toolbrokerv1.CallToolRequest, out toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
+func (b *brokers) StreamTool(ctx context.Context, req *toolbrokerv1.StreamToolRequest, out toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
 	d := event.Draft{
 		Namespace: []string{req.GetToolCallId()}, Data: event.NamespaceEntered{AgentID: "helper", AgentName: "Helper", ParentToolCallID: req.GetToolCallId()},
 	}
@@ -25,7 +25,9 @@ func (b *brokers) StreamTool(ctx context.Context, req *toolbrokerv1.CallToolRequ
 	if err := out.Send(&toolbrokerv1.StreamToolResponse{Step: &toolbrokerv1.StreamToolResponse_Event{Event: p}}); err != nil {
 		return err
 	}
-	res, err := b.CallTool(ctx, req)
+	res, err := b.CallTool(ctx, &toolbrokerv1.CallToolRequest{
+		Envelope: req.GetEnvelope(), ToolId: req.GetToolId(), ToolCallId: req.GetToolCallId(), Arguments: req.GetArguments(), Answer: req.GetAnswer(),
+	})
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,9 @@ func (t toolCaller) stream(ctx context.Context, req *toolbrokerv1.CallToolReques
 	const op = "facadeclient.stream"
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a stream that was not read to its end
-	s, err := t.client.StreamTool(ctx, req)
+	s, err := t.client.StreamTool(ctx, &toolbrokerv1.StreamToolRequest{
+		Envelope: req.GetEnvelope(), ToolId: req.GetToolId(), ToolCallId: req.GetToolCallId(), Arguments: req.GetArguments(), Answer: req.GetAnswer(),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -529,6 +529,83 @@ func (x *CallToolResponse) GetInterrupt() []byte {
 	return nil
 }
 
+// StreamToolRequest is a CallToolRequest, field by field.
+type StreamToolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Envelope      *v1.Envelope           `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
+	ToolId        string                 `protobuf:"bytes,2,opt,name=tool_id,json=toolId,proto3" json:"tool_id,omitempty"`
+	ToolCallId    string                 `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	Arguments     []byte                 `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	Answer        *UserAnswer            `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamToolRequest) Reset() {
+	*x = StreamToolRequest{}
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamToolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamToolRequest) ProtoMessage() {}
+
+func (x *StreamToolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamToolRequest.ProtoReflect.Descriptor instead.
+func (*StreamToolRequest) Descriptor() ([]byte, []int) {
+	return file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StreamToolRequest) GetEnvelope() *v1.Envelope {
+	if x != nil {
+		return x.Envelope
+	}
+	return nil
+}
+
+func (x *StreamToolRequest) GetToolId() string {
+	if x != nil {
+		return x.ToolId
+	}
+	return ""
+}
+
+func (x *StreamToolRequest) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *StreamToolRequest) GetArguments() []byte {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *StreamToolRequest) GetAnswer() *UserAnswer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
 // StreamToolResponse is a step of a call.
 type StreamToolResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -543,7 +620,7 @@ type StreamToolResponse struct {
 
 func (x *StreamToolResponse) Reset() {
 	*x = StreamToolResponse{}
-	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7]
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +632,7 @@ func (x *StreamToolResponse) String() string {
 func (*StreamToolResponse) ProtoMessage() {}
 
 func (x *StreamToolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7]
+	mi := &file_harness_toolbroker_v1_toolbroker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +645,7 @@ func (x *StreamToolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamToolResponse.ProtoReflect.Descriptor instead.
 func (*StreamToolResponse) Descriptor() ([]byte, []int) {
-	return file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP(), []int{7}
+	return file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StreamToolResponse) GetStep() isStreamToolResponse_Step {
@@ -659,16 +736,23 @@ const file_harness_toolbroker_v1_toolbroker_proto_rawDesc = "" +
 	"\breplayed\x18\x04 \x01(\bR\breplayed\x12>\n" +
 	"\n" +
 	"result_ref\x18\x05 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{0,128}$R\tresultRef\x12!\n" +
-	"\tinterrupt\x18\x06 \x01(\fB\x03\x80\x01\x01R\tinterrupt\"\x97\x01\n" +
+	"\tinterrupt\x18\x06 \x01(\fB\x03\x80\x01\x01R\tinterrupt\"\xcb\x02\n" +
+	"\x11StreamToolRequest\x12>\n" +
+	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12M\n" +
+	"\atool_id\x18\x02 \x01(\tB4\xbaH1r/2-^[A-Za-z0-9_-]{1,64}\\.[A-Za-z0-9._/-]{1,128}$R\x06toolId\x12A\n" +
+	"\ftool_call_id\x18\x03 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\n" +
+	"toolCallId\x12)\n" +
+	"\targuments\x18\x04 \x01(\fB\v\xbaH\bz\x06\x10\x02\x18\x80\x80\x10R\targuments\x129\n" +
+	"\x06answer\x18\x05 \x01(\v2!.harness.toolbroker.v1.UserAnswerR\x06answer\"\x97\x01\n" +
 	"\x12StreamToolResponse\x12/\n" +
 	"\x05event\x18\x01 \x01(\v2\x17.harness.event.v1.EventH\x00R\x05event\x12A\n" +
 	"\x06result\x18\x02 \x01(\v2'.harness.toolbroker.v1.CallToolResponseH\x00R\x06resultB\r\n" +
-	"\x04step\x12\x05\xbaH\x02\b\x012\xb8\x02\n" +
+	"\x04step\x12\x05\xbaH\x02\b\x012\xba\x02\n" +
 	"\x11ToolBrokerService\x12c\n" +
 	"\tListTools\x12'.harness.toolbroker.v1.ListToolsRequest\x1a(.harness.toolbroker.v1.ListToolsResponse\"\x03\x90\x02\x01\x12[\n" +
-	"\bCallTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a'.harness.toolbroker.v1.CallToolResponse\x12a\n" +
+	"\bCallTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a'.harness.toolbroker.v1.CallToolResponse\x12c\n" +
 	"\n" +
-	"StreamTool\x12&.harness.toolbroker.v1.CallToolRequest\x1a).harness.toolbroker.v1.StreamToolResponse0\x01B:Z8cofferdam.dev/pkg/gen/harness/toolbroker/v1;toolbrokerv1b\x06proto3"
+	"StreamTool\x12(.harness.toolbroker.v1.StreamToolRequest\x1a).harness.toolbroker.v1.StreamToolResponse0\x01B:Z8cofferdam.dev/pkg/gen/harness/toolbroker/v1;toolbrokerv1b\x06proto3"
 
 var (
 	file_harness_toolbroker_v1_toolbroker_proto_rawDescOnce sync.Once
@@ -682,7 +766,7 @@ func file_harness_toolbroker_v1_toolbroker_proto_rawDescGZIP() []byte {
 	return file_harness_toolbroker_v1_toolbroker_proto_rawDescData
 }
 
-var file_harness_toolbroker_v1_toolbroker_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_harness_toolbroker_v1_toolbroker_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_harness_toolbroker_v1_toolbroker_proto_goTypes = []any{
 	(*ListToolsRequest)(nil),   // 0: harness.toolbroker.v1.ListToolsRequest
 	(*ListToolsResponse)(nil),  // 1: harness.toolbroker.v1.ListToolsResponse
@@ -691,28 +775,31 @@ var file_harness_toolbroker_v1_toolbroker_proto_goTypes = []any{
 	(*CallToolRequest)(nil),    // 4: harness.toolbroker.v1.CallToolRequest
 	(*UserAnswer)(nil),         // 5: harness.toolbroker.v1.UserAnswer
 	(*CallToolResponse)(nil),   // 6: harness.toolbroker.v1.CallToolResponse
-	(*StreamToolResponse)(nil), // 7: harness.toolbroker.v1.StreamToolResponse
-	(*v1.Envelope)(nil),        // 8: harness.fence.v1.Envelope
-	(*v11.Event)(nil),          // 9: harness.event.v1.Event
+	(*StreamToolRequest)(nil),  // 7: harness.toolbroker.v1.StreamToolRequest
+	(*StreamToolResponse)(nil), // 8: harness.toolbroker.v1.StreamToolResponse
+	(*v1.Envelope)(nil),        // 9: harness.fence.v1.Envelope
+	(*v11.Event)(nil),          // 10: harness.event.v1.Event
 }
 var file_harness_toolbroker_v1_toolbroker_proto_depIdxs = []int32{
-	2, // 0: harness.toolbroker.v1.ListToolsResponse.tools:type_name -> harness.toolbroker.v1.ToolDescriptor
-	3, // 1: harness.toolbroker.v1.ListToolsResponse.unavailable:type_name -> harness.toolbroker.v1.UnavailableTool
-	8, // 2: harness.toolbroker.v1.CallToolRequest.envelope:type_name -> harness.fence.v1.Envelope
-	5, // 3: harness.toolbroker.v1.CallToolRequest.answer:type_name -> harness.toolbroker.v1.UserAnswer
-	9, // 4: harness.toolbroker.v1.StreamToolResponse.event:type_name -> harness.event.v1.Event
-	6, // 5: harness.toolbroker.v1.StreamToolResponse.result:type_name -> harness.toolbroker.v1.CallToolResponse
-	0, // 6: harness.toolbroker.v1.ToolBrokerService.ListTools:input_type -> harness.toolbroker.v1.ListToolsRequest
-	4, // 7: harness.toolbroker.v1.ToolBrokerService.CallTool:input_type -> harness.toolbroker.v1.CallToolRequest
-	4, // 8: harness.toolbroker.v1.ToolBrokerService.StreamTool:input_type -> harness.toolbroker.v1.CallToolRequest
-	1, // 9: harness.toolbroker.v1.ToolBrokerService.ListTools:output_type -> harness.toolbroker.v1.ListToolsResponse
-	6, // 10: harness.toolbroker.v1.ToolBrokerService.CallTool:output_type -> harness.toolbroker.v1.CallToolResponse
-	7, // 11: harness.toolbroker.v1.ToolBrokerService.StreamTool:output_type -> harness.toolbroker.v1.StreamToolResponse
-	9, // [9:12] is the sub-list for method output_type
-	6, // [6:9] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	2,  // 0: harness.toolbroker.v1.ListToolsResponse.tools:type_name -> harness.toolbroker.v1.ToolDescriptor
+	3,  // 1: harness.toolbroker.v1.ListToolsResponse.unavailable:type_name -> harness.toolbroker.v1.UnavailableTool
+	9,  // 2: harness.toolbroker.v1.CallToolRequest.envelope:type_name -> harness.fence.v1.Envelope
+	5,  // 3: harness.toolbroker.v1.CallToolRequest.answer:type_name -> harness.toolbroker.v1.UserAnswer
+	9,  // 4: harness.toolbroker.v1.StreamToolRequest.envelope:type_name -> harness.fence.v1.Envelope
+	5,  // 5: harness.toolbroker.v1.StreamToolRequest.answer:type_name -> harness.toolbroker.v1.UserAnswer
+	10, // 6: harness.toolbroker.v1.StreamToolResponse.event:type_name -> harness.event.v1.Event
+	6,  // 7: harness.toolbroker.v1.StreamToolResponse.result:type_name -> harness.toolbroker.v1.CallToolResponse
+	0,  // 8: harness.toolbroker.v1.ToolBrokerService.ListTools:input_type -> harness.toolbroker.v1.ListToolsRequest
+	4,  // 9: harness.toolbroker.v1.ToolBrokerService.CallTool:input_type -> harness.toolbroker.v1.CallToolRequest
+	7,  // 10: harness.toolbroker.v1.ToolBrokerService.StreamTool:input_type -> harness.toolbroker.v1.StreamToolRequest
+	1,  // 11: harness.toolbroker.v1.ToolBrokerService.ListTools:output_type -> harness.toolbroker.v1.ListToolsResponse
+	6,  // 12: harness.toolbroker.v1.ToolBrokerService.CallTool:output_type -> harness.toolbroker.v1.CallToolResponse
+	8,  // 13: harness.toolbroker.v1.ToolBrokerService.StreamTool:output_type -> harness.toolbroker.v1.StreamToolResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_harness_toolbroker_v1_toolbroker_proto_init() }
@@ -720,7 +807,7 @@ func file_harness_toolbroker_v1_toolbroker_proto_init() {
 	if File_harness_toolbroker_v1_toolbroker_proto != nil {
 		return
 	}
-	file_harness_toolbroker_v1_toolbroker_proto_msgTypes[7].OneofWrappers = []any{
+	file_harness_toolbroker_v1_toolbroker_proto_msgTypes[8].OneofWrappers = []any{
 		(*StreamToolResponse_Event)(nil),
 		(*StreamToolResponse_Result)(nil),
 	}
@@ -730,7 +817,7 @@ func file_harness_toolbroker_v1_toolbroker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_toolbroker_v1_toolbroker_proto_rawDesc), len(file_harness_toolbroker_v1_toolbroker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

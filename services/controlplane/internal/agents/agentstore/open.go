@@ -41,7 +41,7 @@ func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store,
 	}
 	m, err := OpenMongoDB(ctx, db)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, db.Close()) //nolint:contextcheck // also when ctx has ended
 	}
 	return m, nil
 }

@@ -69,7 +69,7 @@ type ToolBrokerServiceClient interface {
 	// StreamTool is CallTool for a tool that delegates to another agent: it also
 	// tells of that agent's work while the call is under way. A call that is
 	// repeated is answered by its result alone.
-	StreamTool(context.Context, *v1.CallToolRequest) (ToolBrokerServiceStreamToolClientStream, error)
+	StreamTool(context.Context, *v1.StreamToolRequest) (ToolBrokerServiceStreamToolClientStream, error)
 }
 
 // NewToolBrokerServiceClient constructs a client for the harness.toolbroker.v1.ToolBrokerService
@@ -110,7 +110,7 @@ type ToolBrokerServiceHandler interface {
 	// StreamTool is CallTool for a tool that delegates to another agent: it also
 	// tells of that agent's work while the call is under way. A call that is
 	// repeated is answered by its result alone.
-	StreamTool(context.Context, *v1.CallToolRequest, ToolBrokerServiceStreamToolServerStream) error
+	StreamTool(context.Context, *v1.StreamToolRequest, ToolBrokerServiceStreamToolServerStream) error
 }
 
 // RegisterToolBrokerServiceHandler registers svc as the harness.toolbroker.v1.ToolBrokerService
@@ -151,7 +151,7 @@ func (UnimplementedToolBrokerServiceHandler) CallTool(context.Context, *v1.CallT
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.toolbroker.v1.ToolBrokerService.CallTool is not implemented")
 }
 
-func (UnimplementedToolBrokerServiceHandler) StreamTool(context.Context, *v1.CallToolRequest, ToolBrokerServiceStreamToolServerStream) error {
+func (UnimplementedToolBrokerServiceHandler) StreamTool(context.Context, *v1.StreamToolRequest, ToolBrokerServiceStreamToolServerStream) error {
 	return connect.NewError(connect.CodeUnimplemented, "harness.toolbroker.v1.ToolBrokerService.StreamTool is not implemented")
 }
 
@@ -175,7 +175,7 @@ func (c *toolBrokerServiceClient) CallTool(ctx context.Context, req *v1.CallTool
 	return &res, nil
 }
 
-func (c *toolBrokerServiceClient) StreamTool(ctx context.Context, req *v1.CallToolRequest) (ToolBrokerServiceStreamToolClientStream, error) {
+func (c *toolBrokerServiceClient) StreamTool(ctx context.Context, req *v1.StreamToolRequest) (ToolBrokerServiceStreamToolClientStream, error) {
 	stream, err := c.client.CallServerStream(ctx, toolBrokerServiceStreamToolSpec(), req)
 	if err != nil {
 		return ToolBrokerServiceStreamToolClientStream{}, err
@@ -210,7 +210,7 @@ func (h toolBrokerServiceHandler) callTool(ctx context.Context, _ connect.Spec, 
 }
 
 func (h toolBrokerServiceHandler) streamTool(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
-	var req v1.CallToolRequest
+	var req v1.StreamToolRequest
 	if err := stream.Receive(&req); err != nil {
 		return err
 	}

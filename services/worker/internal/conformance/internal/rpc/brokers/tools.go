@@ -101,7 +101,7 @@ func (b *Brokers) CallTool(ctx context.Context, req *toolbrokerv1.CallToolReques
 }
 
 // StreamTool tells of the agent that Delegate lets work, once.
-func (b *Brokers) StreamTool(ctx context.Context, req *toolbrokerv1.CallToolRequest, out toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
+func (b *Brokers) StreamTool(ctx context.Context, req *toolbrokerv1.StreamToolRequest, out toolbrokerv1connect.ToolBrokerServiceStreamToolServerStream) error {
 	id := req.GetToolCallId()
 	at := time.Now()
 	for n, d := range []event.Data{
@@ -121,7 +121,9 @@ func (b *Brokers) StreamTool(ctx context.Context, req *toolbrokerv1.CallToolRequ
 			return err
 		}
 	}
-	res, err := b.CallTool(ctx, req)
+	res, err := b.CallTool(ctx, &toolbrokerv1.CallToolRequest{
+		Envelope: req.GetEnvelope(), ToolId: req.GetToolId(), ToolCallId: req.GetToolCallId(), Arguments: req.GetArguments(), Answer: req.GetAnswer(),
+	})
 	if err != nil {
 		return err
 	}
