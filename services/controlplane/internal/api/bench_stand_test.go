@@ -13,6 +13,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/sqlitestore"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
@@ -44,9 +45,12 @@ type benchProvider struct {
 
 func (p benchProvider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance, error) {
 	in, err := p.Provider.Claim(ctx, c)
-	in.Address, in.ID = p.address, p.id
+	in.Address, in.ID, in.UID = p.address, p.id, rpctest.Instance
 	return in, err
 }
+
+// Alive implements sandbox.Provider: the one worker is.
+func (benchProvider) Alive(context.Context, string, string) (bool, error) { return true, nil }
 
 // benchStand is the control plane's domain and API on SQLite, with workers behind
 // mutual TLS, and a connection to such a worker without a control plane.
@@ -66,6 +70,7 @@ func newBenchStand(t *testing.T) *benchStand {
 	t.Cleanup(func() { _ = store.Close() })
 	controlPlane, workerID := rpctest.ServiceID("controlplane"), rpctest.SandboxID()
 	w := &workertest.Worker{}
+	nowhere := rpc.Endpoint{Address: "https://nowhere.invalid:1", ID: rpctest.ServiceID("nowhere")} // this worker calls nobody
 	address := w.Serve(t, s)
 	b := &benchStand{bare: s.Dial(t, (&workertest.Worker{}).Serve(t, s), workerID, controlPlane).RPC}
 	b.fixture = newFixture(t, options{domain: runstest.Options{Backend: store, RunTimeout: 600, Change: func(c *runs.Config) {
@@ -76,6 +81,7 @@ func newBenchStand(t *testing.T) *benchStand {
 		c.Leases = lease.New(lease.Config{
 			Writer: c.Writer, Guard: c.Guard, Provider: p, Workers: workerclient.NewDialer(s.Source(t, controlPlane), s.Telemetry), Minter: benchMinter{},
 			TrustDomain: s.Domain.TrustDomain(), Owner: c.Owner, Logger: c.Logger,
+			Endpoints: worker.Endpoints{ToolBroker: nowhere, ThreadState: nowhere, Memory: nowhere, FileBroker: nowhere, ModelProxy: nowhere},
 		})
 	}}})
 	return b

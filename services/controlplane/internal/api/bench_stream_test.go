@@ -145,7 +145,7 @@ func (b *benchStand) one(t *testing.T, conversation, message string, events int,
 		return err
 	}
 	defer stream.Body.Close()
-	seen := 0
+	seen, last := 0, ""
 	lines := bufio.NewReaderSize(stream.Body, 64<<10)
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -155,13 +155,16 @@ func (b *benchStand) one(t *testing.T, conversation, message string, events int,
 		if err != nil {
 			return err
 		}
+		if bytes.HasPrefix(line, []byte("data: ")) {
+			last = string(line)
+		}
 		if _, delta, ok := bytes.Cut(line, []byte(`"delta":"`)); ok {
 			seen++
 			took(since(string(delta[:19])))
 		}
 	}
 	if seen != events {
-		return fmt.Errorf("a reader saw %d of %d events", seen, events)
+		return fmt.Errorf("a reader saw %d of %d events, and at last %s", seen, events, last)
 	}
 	return nil
 }
@@ -206,7 +209,7 @@ func (b *benchStand) bareEach(t *testing.T, n int, o workertest.Order, each func
 	for i := range n {
 		wg.Go(func() {
 			env := fence.Envelope{
-				BindingID: "hs_bare", Epoch: 1, Generation: 1, RunID: fmt.Sprint("run_", i), RequestID: "q", IdempotencyKey: "run", Deadline: time.Now().Add(10 * time.Minute),
+				BindingID: "hs_a_stream_without_a_control_plane", Epoch: 1, Generation: 1, RunID: fmt.Sprint("run_", i), RequestID: "q", IdempotencyKey: "run", Deadline: time.Now().Add(10 * time.Minute),
 			}
 			errs <- workertest.Read(t.Context(), b.bare, env, string(message), each)
 		})

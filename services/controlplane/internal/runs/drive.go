@@ -62,17 +62,31 @@ func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartReques
 		log: newJournal(s, rec, run),
 	}
 	s.drainingMu.Lock()
-	defer s.drainingMu.Unlock()
-	if s.draining { // another replica, or the next start of this one, concludes it
+	draining := s.draining
+	if !draining {
+		s.drivers.Go(func() {
+			defer s.hub.done(run.ID)
+			defer cancel()
+			d.drive(ctx)
+		})
+	}
+	s.drainingMu.Unlock()
+	if draining {
 		cancel()
 		s.hub.done(run.ID)
-		return
+		s.notDriven(rec)
 	}
-	s.drivers.Go(func() {
-		defer s.hub.done(run.ID)
-		defer cancel()
-		d.drive(ctx)
-	})
+}
+
+// notDriven decides how a run ends that was committed when nothing was driven here
+// any more: as those that this replica drove. Another replica, or the next start of
+// this one, concludes it; without the decision it would have to call it lost.
+func (s *Service) notDriven(rec binding.Record) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CancelGrace)
+	defer cancel()
+	if err := s.decideCancel(ctx, rec, event.CancelledByShutdown); err != nil {
+		s.cfg.Logger.WarnContext(ctx, "a run that was started in the last moment is not ended", "run_id", rec.Run.ID, "error", err.Error())
+	}
 }
 
 // drive has no error: whatever happens becomes how the run ends.

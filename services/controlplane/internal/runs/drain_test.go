@@ -1,0 +1,45 @@
+package runs_test
+
+import (
+	"context"
+	"testing"
+
+	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/binding/bindingtest"
+	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/services/controlplane/internal/runs"
+	"cofferdam.dev/services/controlplane/internal/runs/runstest"
+)
+
+// A run that is committed while its replica stops driving is not called lost.
+func TestARunThatIsStartedInTheLastMoment(t *testing.T) {
+	store := &rpctest.Backend{Backend: bindingtest.NewMemory()}
+	s := runstest.Make(t, func(context.Context, *runstest.Play) error { return nil }, runstest.Options{Backend: store})
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Runs.Run(ctx) }()
+	follow(t, s, start(t, s, "the first run makes the binding").RunID)
+	stopped := false
+	store.AfterWrite(func(err error) error {
+		if rec, lerr := store.Backend.List(t.Context(), "", 10, true); lerr == nil && len(rec) == 1 && rec[0].Run != nil && !stopped {
+			stopped = true
+			end()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		return err
+	})
+	r, err := s.Runs.Start(t.Context(), runstest.Caller(), runs.StartRequest{AgentID: "demo", ConversationID: "c1", Message: "hi"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := s.Record(t, r.BindingID)
+	if rec.Run == nil || rec.Run.ID != r.RunID || rec.Run.End.Kind != binding.EndCancelling || rec.Run.End.Reason != string(event.CancelledByShutdown) {
+		t.Errorf("the run stands as %+v", rec.Run)
+	}
+	if err := s.Provider.Close(); err != nil {
+		t.Error(err)
+	}
+}
