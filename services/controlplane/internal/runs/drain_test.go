@@ -22,7 +22,7 @@ func TestARunThatIsStartedInTheLastMoment(t *testing.T) {
 	follow(t, s, start(t, s, "the first run makes the binding").RunID)
 	stopped := false
 	store.AfterWrite(func(err error) error {
-		if rec, lerr := store.Backend.List(t.Context(), "", 10, true); lerr == nil && len(rec) == 1 && rec[0].Run != nil && !stopped {
+		if rec, lerr := store.List(t.Context(), "", 10, true); lerr == nil && len(rec) == 1 && rec[0].Run != nil && !stopped {
 			stopped = true
 			end()
 			if err := <-done; err != nil {
