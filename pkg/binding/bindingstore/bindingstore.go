@@ -4,7 +4,6 @@ package bindingstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.opentelemetry.io/otel/trace"
@@ -27,24 +26,11 @@ type Store interface {
 // Open opens or makes the store. tracer makes the spans of commands to MongoDB;
 // nil makes none.
 func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store, error) {
-	if !a.MongoDB() {
-		return checked(sqlitestore.Open(ctx, a.Location))
-	}
-	db, err := mongodbstore.Open(ctx, mongodbstore.Config{Address: a, Tracer: tracer})
+	s, err := mongodbstore.Select(ctx, a, tracer,
+		func(ctx context.Context, path string) (Store, error) { return sqlitestore.Open(ctx, path) },
+		func(ctx context.Context, db *mongodbstore.DB) (Store, error) { return mongostore.Open(ctx, db) })
 	if err != nil {
 		return nil, fmt.Errorf("store of committed records: %w", err)
-	}
-	s, err := mongostore.Open(ctx, db)
-	if err != nil {
-		return nil, errors.Join(err, db.Close()) //nolint:contextcheck // also when ctx has ended
-	}
-	return s, nil
-}
-
-// checked keeps a nil *Store out of the interface.
-func checked(s *sqlitestore.Store, err error) (Store, error) {
-	if err != nil {
-		return nil, err
 	}
 	return s, nil
 }

@@ -69,7 +69,7 @@ func worlds(t *testing.T, private ...string) *mcpstdio.Worlds {
 	})
 	if _, err := w.Of(mcpstdio.Wanted{}); err != nil {
 		if os.Getenv(weakVariable) == "1" {
-			t.Skip(err)
+			t.Skip("NOT TESTED: " + err.Error())
 		}
 		t.Fatalf("%v. Or set %s=1 to leave out what this machine cannot show", err, weakVariable)
 	}
@@ -146,7 +146,7 @@ func TestAHostileServerGetsAtNothingOfTheBroker(t *testing.T) {
 		t.Errorf("it said\n%s", said)
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("the other half is for root: others may not look at their parent everywhere")
+		t.Skip("NOT TESTED: the other half is for root: others may not look at their parent everywhere")
 	}
 	said = b.attack(t, nil)
 	for _, name := range attempts {
@@ -159,7 +159,7 @@ func TestAHostileServerGetsAtNothingOfTheBroker(t *testing.T) {
 // Each of the layers that keep the broker's files and processes away is needed.
 func TestALayerLessIsAWallLess(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("ids of its own take root")
+		t.Skip("NOT TESTED: ids of its own take root")
 	}
 	b := own(t)
 	w, err := worlds(t).Of(mcpstdio.Wanted{Slot: 8, Network: true})
@@ -225,8 +225,12 @@ func TestNoFolderShowsTheBrokersFiles(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
+	database, within := filepath.Join(private, "records.db"), filepath.Join(private, "more")
+	if err := errors.Join(os.WriteFile(database, nil, 0o600), os.Mkdir(within, 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	w := worlds(t, private, filepath.Join(private, "not-yet-there.db"))
-	for _, p := range []string{dir, private, link, filepath.Dir(dir)} {
+	for _, p := range []string{dir, private, link, filepath.Dir(dir), database, within, filepath.Join(link, "state", "records.db")} {
 		if _, err := w.Of(mcpstdio.Wanted{Read: []string{p}}); err == nil || !strings.Contains(err.Error(), "the broker's own") {
 			t.Errorf("%s: %v", p, err)
 		}

@@ -133,8 +133,8 @@ func (w *Worlds) Of(wanted Wanted) (*World, error) {
 	}
 	for _, shown := range append(append(installed(), wanted.Read...), wanted.Write...) {
 		for _, private := range w.private {
-			if within(private, resolved(shown)) {
-				return nil, fmt.Errorf("mcpstdio: %s would show the server %s, which is the broker's own", shown, private)
+			if at := resolved(shown); within(private, at) || within(at, private) {
+				return nil, fmt.Errorf("mcpstdio: %s would show the server something of %s, which is the broker's own", shown, private)
 			}
 		}
 	}

@@ -9,19 +9,15 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/blob"
 	"cofferdam.dev/pkg/capability"
-	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/pkg/fence"
 	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
 	memoryv1 "cofferdam.dev/pkg/gen/harness/memory/v1"
@@ -33,8 +29,6 @@ import (
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/services/worker/internal/harness"
-	"cofferdam.dev/services/worker/internal/session"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -365,240 +359,7 @@ func (b *brokers) Upload(ctx context.Context, in filebrokerv1connect.FileBrokerS
 	return &filebrokerv1.UploadResponse{ObjectId: string(out.Body), Sha256: sum[:], Replayed: out.Replayed}, nil
 }
 
-// remembering is the memory service.
-type remembering struct{ *brokers }
-
-func (b remembering) Get(_ context.Context, req *memoryv1.GetRequest) (*memoryv1.GetResponse, error) {
-	if err := b.enter("Get"); err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r, ok := b.records[req.GetScope().String()+" "+req.GetKey()]
-	if !ok {
-		return nil, fault.New(fault.NotFound, "test")
-	}
-	if b.damage != nil {
-		b.damage(r)
-	}
-	return &memoryv1.GetResponse{Record: r}, nil
-}
-
-func (b remembering) Put(ctx context.Context, req *memoryv1.PutRequest) (*memoryv1.PutResponse, error) {
-	if err := b.enter("Put"); err != nil {
-		return nil, err
-	}
-	g, err := rpc.GrantFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
-	at := req.GetScope().String() + " " + req.GetKey()
-	out, err := b.effects.Do(ctx, g, binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "memory.put", ArgsDigest: at + string(req.GetContent()), Repeatable: true},
-		func(context.Context) ([]byte, error) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			stands := b.records[at]
-			if (req.ExpectedRevision == nil) != (stands == nil) || stands.GetRevision() != req.GetExpectedRevision() {
-				return []byte{0}, nil
-			}
-			sum := sha256.Sum256(req.GetContent())
-			b.records[at] = &memoryv1.Record{
-				Key: req.GetKey(), Kind: req.GetKind(), ContentType: req.GetContentType(), Content: req.GetContent(),
-				Revision: stands.GetRevision() + 1, Sha256: sum[:], Sources: req.GetSources(),
-			}
-			b.acted = append(b.acted, at)
-			return []byte{byte(stands.GetRevision()%10 + 1)}, nil
-		})
-	if err != nil {
-		return nil, err
-	}
-	if out.Body[0] == 0 {
-		return nil, fault.New(fault.MemoryRevisionConflict, "test")
-	}
-	return &memoryv1.PutResponse{
-		Revision: uint64(out.Body[0]), Replayed: out.Replayed, Redactions: uint32(bytes.Count(req.GetContent(), []byte("secret"))), //nolint:gosec // a few
-	}, nil
-}
-
-func (b remembering) Search(_ context.Context, req *memoryv1.SearchRequest) (*memoryv1.SearchResponse, error) {
-	if err := b.enter("Search"); err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	res := &memoryv1.SearchResponse{}
-	for at, r := range b.records {
-		if strings.HasPrefix(at, req.GetScope().String()+" ") && bytes.Contains(r.GetContent(), []byte(req.GetQuery())) && len(res.GetMatches()) < int(req.GetLimit()) {
-			res.Matches = append(res.Matches, &memoryv1.Match{Key: r.GetKey(), Kind: r.GetKind(), Revision: r.GetRevision(), Excerpt: string(r.GetContent())})
-		}
-	}
-	return res, nil
-}
-
-func (b remembering) Delete(ctx context.Context, req *memoryv1.DeleteRequest) (*memoryv1.DeleteResponse, error) {
-	if err := b.enter("Delete"); err != nil {
-		return nil, err
-	}
-	g, err := rpc.GrantFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
-	at := req.GetScope().String() + " " + req.GetKey()
-	out, err := b.effects.Do(ctx, g, binding.Effect{Key: g.Envelope().IdempotencyKey, Kind: "memory.delete", ArgsDigest: at, Repeatable: true},
-		func(context.Context) ([]byte, error) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			stands := b.records[at]
-			if stands.GetRevision() != req.GetExpectedRevision() {
-				return []byte{0}, nil
-			}
-			delete(b.records, at)
-			b.acted = append(b.acted, "delete "+at)
-			return []byte{1}, nil
-		})
-	switch {
-	case err != nil:
-		return nil, err
-	case out.Body[0] == 0:
-		return nil, fault.New(fault.MemoryRevisionConflict, "test")
-	}
-	return &memoryv1.DeleteResponse{Revision: req.GetExpectedRevision() + 1, Replayed: out.Replayed}, nil
-}
-
 func (b *brokers) chat(w http.ResponseWriter, r *http.Request) {
 	b.arm(func(b *brokers) { b.model = r.Header.Clone() })
 	_, _ = io.Copy(w, r.Body)
-}
-
-// client is a worker's connector with the tokens of the run.
-type client struct {
-	*brokers
-	harness.Facades
-	point *point
-}
-
-func newClient(t *testing.T) *client {
-	t.Helper()
-	b := newBrokers(t)
-	c := &client{brokers: b, point: &point{last: 0}}
-	c.Facades = c.facades(t, c.endpoint("brokers"), b.tokens())
-	return c
-}
-
-func (c *client) endpoint(name string) rpc.Endpoint {
-	return rpc.Endpoint{Address: c.url, ID: rpctest.ServiceID(name)}
-}
-
-func (c *client) facades(t *testing.T, ep rpc.Endpoint, tokens []session.Token) harness.Facades {
-	t.Helper()
-	conn, err := New(Endpoints{ToolBroker: ep, ThreadState: ep, Memory: ep, FileBroker: ep, ModelProxy: ep, ModelAlias: "main"}, testAdapter,
-		c.stand.Source(t, rpctest.SandboxID()), c.stand.Telemetry)
-	must(t, err)
-	t.Cleanup(conn.Close)
-	conn.pause = time.Millisecond
-	f, err := conn.Connect(c.env(), tokens, c.point)
-	must(t, err)
-	return f
-}
-
-func (b *brokers) env() fence.Envelope {
-	e := b.stand.Envelope()
-	e.IdempotencyKey = "run"
-	return e
-}
-
-// tokens of the run for every audience that a worker calls.
-func (b *brokers) tokens() []session.Token {
-	var out []session.Token
-	for _, a := range []capability.Audience{
-		capability.ToolBroker, capability.ThreadState, capability.Memory, capability.FileBroker, capability.ModelProxy,
-	} {
-		c := capability.Claims{
-			Audience: a, Subject: rpctest.SandboxID(), BindingID: rpctest.BindingID, Epoch: rpctest.Epoch, Generation: rpctest.Generation, RunID: rpctest.RunID,
-		}
-		switch a {
-		case capability.ToolBroker:
-			c.Tools = []string{"fs.read"}
-		case capability.FileBroker:
-			c.Handles = []string{"handle-1"}
-		case capability.Memory:
-			c.MemoryScopes = []string{"user"}
-		case capability.HarnessWorker, capability.ThreadState:
-		case capability.ModelProxy:
-			c.ModelAlias = "main"
-		}
-		out = append(out, session.Token{Audience: string(a), Token: b.stand.Minter.Mint(c)})
-	}
-	return out
-}
-
-// point is a run whose last event is the one that the Stand has committed.
-type point struct {
-	mu    sync.Mutex
-	last  uint64
-	err   error
-	asked event.InterruptRequested
-
-	covered, committed, moved bool
-	// revision at which it was interrupted.
-	revision uint64
-}
-
-func (p *point) Cover() (uint64, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.covered = true
-	return p.last, p.err
-}
-
-func (p *point) CoverInterrupt() (uint64, event.InterruptRequested, error) {
-	last, err := p.Cover()
-	return last, p.asked, err
-}
-
-func (p *point) Committed() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.committed = true
-}
-
-func (p *point) Interrupted(revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.revision = revision
-}
-
-func (p *point) Moved() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.moved = true
-}
-
-// first is true for the first n times.
-func first(n int) func(string, string) bool {
-	return func(got, want string) bool {
-		if got != want || n == 0 {
-			return false
-		}
-		n--
-		return true
-	}
-}
-
-var testCodec = harness.Codec{Name: "test", Version: 1}
-
-var call = harness.ToolCall{CallID: "call-1", ToolID: "fs.read", Arguments: []byte(`{"path":"a"}`)}
-
-func wantCode(t *testing.T, err error, want fault.Code) {
-	t.Helper()
-	if fault.CodeOf(err) != want {
-		t.Errorf("got %v, want code %q", err, want)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

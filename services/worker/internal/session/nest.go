@@ -120,8 +120,7 @@ func (r *Run) takes() bool { return !r.queue.ended && r.broken == nil && r.head 
 
 // nested is what other agents have taken of a run.
 type nested struct {
-	events uint64
-	bytes  int
+	events, bytes int
 	// short says that something was left out for its size.
 	short bool
 }
@@ -131,28 +130,32 @@ type nested struct {
 func (r *Run) roomFor(d event.Data) bool {
 	var kind event.ItemKind
 	var most int
+	bounds := event.DefaultBounds().Lower(r.cfg.Bounds) // a profile may have lowered them
 	switch d.(type) {
 	case event.TextFinished, event.ReasoningFinished, event.ToolFinished, event.ToolError, event.NamespaceExited:
 		return true
 	case event.TextStarted:
-		kind, most = event.ItemText, event.MaxOpenTexts
+		kind, most = event.ItemText, bounds.OpenTexts
 	case event.ReasoningStarted:
-		kind, most = event.ItemReasoning, event.MaxOpenReasonings
+		kind, most = event.ItemReasoning, bounds.OpenReasonings
 	case event.ToolStarted:
-		kind, most = event.ItemTool, event.MaxOpenTools
+		kind, most = event.ItemTool, bounds.OpenTools
 	case event.NamespaceEntered:
-		kind, most = event.ItemNamespace, event.MaxOpenNamespaces
+		kind, most = event.ItemNamespace, bounds.OpenNamespaces
 	}
-	if r.nested.events >= event.MaxRunEvents/share || r.nested.bytes >= event.MaxRunBytes/share {
+	if r.nested.events >= bounds.RunEvents/share || r.nested.bytes >= bounds.RunBytes/share {
 		return false
+	}
+	if kind == "" {
+		return true
 	}
 	open := 0
 	for _, o := range r.machine.OpenItems() {
-		if kind != "" && o.Kind == kind {
+		if o.Kind == kind {
 			open++
 		}
 	}
-	return kind == "" || open < most/share
+	return open < most/share
 }
 
 // push takes a draft into the stream unless the rules refuse it, and gives its

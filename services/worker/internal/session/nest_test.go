@@ -28,9 +28,9 @@ func (f tells) Call(ctx context.Context, c harness.ToolCall) (harness.ToolResult
 }
 
 // delegates is a worker whose harness makes one call, and does more meanwhile.
-func delegates(t *testing.T, agent tells, meanwhile func(ctx context.Context, emit harness.Emitter) error) *worker {
+func delegates(t *testing.T, agent tells, meanwhile func(ctx context.Context, emit harness.Emitter) error, change ...func(*Config)) *worker {
 	t.Helper()
-	w := newWorker(t)
+	w := newWorker(t, change...)
 	w.connector.more.Tools = agent
 	b := right()
 	b.Construction.Tools = []harness.Tool{{ID: delegatingTool, OfferedName: "delegate", InputSchema: []byte(`{"type":"object"}`), Delegates: true}}
@@ -118,6 +118,30 @@ func TestAnAgentLeavesRoom(t *testing.T) {
 	}
 	if opened < event.MaxOpenTools/2-1 || opened > event.MaxOpenTools/2 || warnings != 1 {
 		t.Errorf("%d calls of the agent were told, with %d warnings", opened, warnings)
+	}
+}
+
+// Also where a profile allows a run less than the contract does.
+func TestAnAgentLeavesRoomInASmallRun(t *testing.T) {
+	for name, b := range map[string]event.Bounds{"events": {RunEvents: 60}, "bytes": {RunBytes: 256 << 10}} {
+		t.Run(name, func(t *testing.T) {
+			w := delegates(t, func(_ context.Context, tell func(...event.Data) error) error {
+				data := []event.Data{entered(), event.TextStarted{MessageID: "x"}, event.TextStarted{MessageID: "y"}}
+				for range 100 {
+					data = append(data, event.TextDelta{MessageID: "x", Delta: strings.Repeat("x", 4<<10)})
+				}
+				for range 100 { // and what still fits
+					data = append(data, event.TextDelta{MessageID: "x", Delta: "x"})
+				}
+				return tell(data...)
+			}, func(ctx context.Context, emit harness.Emitter) error {
+				return say(ctx, emit, "own", strings.Repeat("y", 32<<10))
+			},
+				func(c *Config) { c.Bounds = b })
+			if end, ok := ends(t, w.start(t, "run-1")).(event.RunFinished); !ok {
+				t.Errorf("the run ended by %+v", end)
+			}
+		})
 	}
 }
 

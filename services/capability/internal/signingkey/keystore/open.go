@@ -4,7 +4,6 @@ package keystore
 
 import (
 	"context"
-	"errors"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -22,24 +21,7 @@ type Store interface {
 // Open opens or makes the store that an address names. tracer makes the spans of
 // commands to MongoDB; nil makes none.
 func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store, error) {
-	if !a.MongoDB() {
-		return checked(OpenSQLite(ctx, a.Location))
-	}
-	db, err := mongodbstore.Open(ctx, mongodbstore.Config{Address: a, Tracer: tracer})
-	if err != nil {
-		return nil, err
-	}
-	m, err := OpenMongoDB(ctx, db)
-	if err != nil {
-		return nil, errors.Join(err, db.Close()) //nolint:contextcheck // also when ctx has ended
-	}
-	return m, nil
-}
-
-// checked keeps a nil *SQLite out of the interface.
-func checked(s *SQLite, err error) (Store, error) {
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return mongodbstore.Select(ctx, a, tracer,
+		func(ctx context.Context, path string) (Store, error) { return OpenSQLite(ctx, path) },
+		func(ctx context.Context, db *mongodbstore.DB) (Store, error) { return OpenMongoDB(ctx, db) })
 }

@@ -2,7 +2,6 @@ package snapshotstore
 
 import (
 	"context"
-	"errors"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -23,20 +22,7 @@ type Store interface {
 // Open opens the store that an address names. tracer makes the spans of commands
 // to MongoDB; nil makes none.
 func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store, error) {
-	if !a.MongoDB() {
-		s, err := OpenSQLite(ctx, a.Location)
-		if err != nil {
-			return nil, err // and no nil *SQLite in the interface
-		}
-		return s, nil
-	}
-	db, err := mongodbstore.Open(ctx, mongodbstore.Config{Address: a, Tracer: tracer})
-	if err != nil {
-		return nil, err
-	}
-	s, err := OpenMongoDB(ctx, db)
-	if err != nil {
-		return nil, errors.Join(err, db.Close()) //nolint:contextcheck // also when ctx has ended
-	}
-	return s, nil
+	return mongodbstore.Select(ctx, a, tracer,
+		func(ctx context.Context, path string) (Store, error) { return OpenSQLite(ctx, path) },
+		func(ctx context.Context, db *mongodbstore.DB) (Store, error) { return OpenMongoDB(ctx, db) })
 }
