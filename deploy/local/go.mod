@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	cofferdam.dev/pkg v0.0.0
+	github.com/container-storage-interface/spec v1.13.0
 	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/openfga/go-sdk v0.6.3
@@ -13,6 +14,7 @@ require (
 	golang.org/x/sys v0.50.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	k8s.io/kubelet v0.37.0
 )
 
 require (

@@ -21,6 +21,7 @@ type api struct {
 
 	server *Server
 	id     spiffeid.ID
+	path   string // of the socket
 }
 
 func checkHeader(ctx context.Context) error {
@@ -76,7 +77,7 @@ func (a *api) FetchJWTBundles(_ *workload.JWTBundlesRequest, stream grpc.ServerS
 // registration ends.
 func follow[T any](a *api, stream grpc.ServerStreamingServer[T], render func(view) (*T, error)) error {
 	for {
-		v, err := a.server.view(a.id)
+		v, err := a.server.view(a.path)
 		if err != nil {
 			return err
 		}

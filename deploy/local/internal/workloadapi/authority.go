@@ -62,12 +62,18 @@ func (c *chain) advance(now time.Time) (changed bool, err error) {
 	return changed || len(c.all) != n, nil
 }
 
+// clone is a chain that can be advanced without c.
+func (c chain) clone() chain {
+	c.all = slices.Clone(c.all)
+	return c
+}
+
 // publishAt is when the successor of the signer becomes trusted.
-func (c *chain) publishAt() time.Time { return c.signer.born.Add(c.ttl / 2) }
+func (c *chain) publishAt() time.Time { return c.signer.born.Add(c.signer.lifetime() / 2) }
 
 // handOverAt is when the successor of the signer begins to sign. Nothing that the signer signed may live longer than what
 // is left of its own lifetime, which is why Config asks for four lifetimes of an SVID.
-func (c *chain) handOverAt() time.Time { return c.signer.born.Add(c.ttl / 4 * 3) }
+func (c *chain) handOverAt() time.Time { return c.signer.born.Add(c.signer.lifetime() / 4 * 3) }
 
 // next is the authority behind the signer, or nil.
 func (c *chain) next() *authority {
@@ -76,6 +82,9 @@ func (c *chain) next() *authority {
 	}
 	return nil
 }
+
+// lifetime is that of the authority, which may have been made under another configuration.
+func (a *authority) lifetime() time.Duration { return a.dies.Sub(a.born) }
 
 func newAuthority(td spiffeid.TrustDomain, now time.Time, ttl time.Duration) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -103,11 +112,15 @@ func newAuthority(td spiffeid.TrustDomain, now time.Time, ttl time.Duration) (*a
 	if err != nil {
 		return nil, err
 	}
+	return withCertificate(cert, key, jwtKey, now), nil
+}
+
+func withCertificate(cert *x509.Certificate, key, jwtKey *ecdsa.PrivateKey, born time.Time) *authority {
 	digest := sha256.Sum256(cert.Raw)
 	return &authority{
 		cert: cert, key: key, jwtKey: jwtKey, kid: base64.RawURLEncoding.EncodeToString(digest[:12]),
-		born: now, dies: cert.NotAfter,
-	}, nil
+		born: born, dies: cert.NotAfter,
+	}
 }
 
 // svid is an X.509-SVID as the API sends it.

@@ -32,6 +32,10 @@ type Config struct {
 	// CATTL is the lifetime of an authority, at least four times that of any SVID; zero is 24 h, or four times that if
 	// it is longer.
 	CATTL time.Duration
+	// Authorities is a file with the authorities and their private keys, so that what was issued before a restart is
+	// trusted after it. It is made with mode 0600 if it is not there; one that others can read is refused. Empty keeps
+	// them in memory alone.
+	Authorities string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Logger takes what happens; nil discards it.

@@ -11,10 +11,14 @@
 // that only this user can enter, and the kernel is asked for the user of each caller. Processes of one user can reach
 // each other's sockets unless a sandbox keeps them apart, as they could reach each other's memory.
 //
+// The sockets of RegisterAt are the exception: they answer whoever reaches them, and stand in folders of which each is
+// mounted into one pod.
+//
 // # Rotation
 //
 // An SVID is replaced when half of its lifetime is over. An authority is replaced in three steps, so that nobody meets an
 // SVID whose authority it does not know yet: at half of its lifetime its successor is published, at three quarters the
 // successor begins to sign, and when the old one has expired it leaves the bundle. The keys of the
-// authorities are in memory only: after a restart nothing that was issued before is trusted.
+// authorities are in memory only, and after a restart nothing that was issued before is trusted, unless the configuration
+// names a file for them.
 package workloadapi

@@ -24,7 +24,7 @@ func (a *api) FetchJWTSVID(ctx context.Context, req *workload.JWTSVIDRequest) (*
 	if err := checkAudiences(req.GetAudience()); err != nil {
 		return nil, err
 	}
-	v, err := a.server.view(a.id)
+	v, err := a.server.view(a.path)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (a *api) ValidateJWTSVID(_ context.Context, req *workload.ValidateJWTSVIDRe
 	if err := checkAudiences([]string{req.GetAudience()}); err != nil {
 		return nil, err
 	}
-	v, err := a.server.view(a.id)
+	v, err := a.server.view(a.path)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func TestJWTSVIDOutlivesItsSigner(t *testing.T) {
 	}
 	// Not by the client, which would refuse what is from its future.
 	fetch := func() string {
-		v, err := s.view(sandbox)
+		v, err := s.view(s.pathOf(sandbox))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ type state struct {
 
 func snapshot(t *testing.T, s *Server) state {
 	t.Helper()
-	v, err := s.view(sandbox)
+	v, err := s.view(s.pathOf(sandbox))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,16 +38,17 @@ type Server struct {
 
 	mu         sync.Mutex
 	chain      chain
-	identities map[spiffeid.ID]*registration
-	changed    chan struct{} // closed when a stream has something new to send
+	identities map[string]*registration // by the path of the socket
+	changed    chan struct{}            // closed when a stream has something new to send
 	closed     bool
 
 	closing chan struct{}
 	sockets sync.WaitGroup
 }
 
-// registration is an identity with its socket.
+// registration is a socket with its identity.
 type registration struct {
+	id   spiffeid.ID
 	svid *svid // guarded by Server.mu
 	grpc *grpc.Server
 	done chan struct{} // closed when the socket is
@@ -67,11 +68,16 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, dir: dir,
 		uid:        uint32(os.Geteuid()), //nolint:gosec // a user id is 32 bits wide
 		chain:      chain{td: cfg.TrustDomain, ttl: cfg.CATTL},
-		identities: map[spiffeid.ID]*registration{},
+		identities: map[string]*registration{},
 		changed:    make(chan struct{}),
 		closing:    make(chan struct{}),
 	}
-	if _, err := s.chain.advance(s.now()); err != nil {
+	if cfg.Authorities != "" {
+		if s.chain, err = loadChain(cfg); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.advance(s.now()); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -87,32 +93,45 @@ func (s *Server) Register(id spiffeid.ID) (socketPath string, err error) {
 // RegisterFor is Register for another user, who owns the socket: it is a sandbox's, which runs as a user of its own.
 // Nobody else is told the identity there, this user included. It takes root.
 func (s *Server) RegisterFor(id spiffeid.ID, uid uint32) (socketPath string, err error) {
+	path := s.pathOf(id)
+	return path, s.open(id, path, func(path string) (net.Listener, error) { return listen(path, uid) })
+}
+
+// RegisterAt opens a socket of an identity at a path of the caller's choice, in a folder that is there, and takes the
+// place of a socket that a server before left there. Any user who can reach the path is told the identity: who that is
+// has to be decided by where the folder is mounted, and by nothing else. An identity may have several such sockets.
+func (s *Server) RegisterAt(id spiffeid.ID, path string) error { return s.open(id, path, listenAll) }
+
+// open opens a socket that serves an identity.
+func (s *Server) open(id spiffeid.ID, path string, listen func(string) (net.Listener, error)) error {
 	if id.TrustDomain() != s.cfg.TrustDomain || id.Path() == "" {
-		return "", fmt.Errorf("workloadapi: %q is not an identity in %q", id, s.cfg.TrustDomain)
+		return fmt.Errorf("workloadapi: %q is not an identity in %q", id, s.cfg.TrustDomain)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return "", ErrClosed
+		return ErrClosed
 	}
-	if _, ok := s.identities[id]; ok {
-		return "", fmt.Errorf("workloadapi: %q is registered already", id)
+	if _, ok := s.identities[path]; ok {
+		return fmt.Errorf("workloadapi: %q is registered already", id)
 	}
 	svid, err := s.chain.signer.issue(id, s.now(), s.cfg.X509TTL)
 	if err != nil {
-		return "", err
+		return err
 	}
-	path := filepath.Join(s.dir, socketName(id))
-	listener, err := listen(path, uid)
+	listener, err := listen(path)
 	if err != nil {
-		return "", err
+		return err
 	}
-	r := &registration{svid: svid, grpc: newGRPC(), done: make(chan struct{})}
-	workload.RegisterSpiffeWorkloadAPIServer(r.grpc, &api{server: s, id: id})
-	s.identities[id] = r
+	r := &registration{id: id, svid: svid, grpc: newGRPC(), done: make(chan struct{})}
+	workload.RegisterSpiffeWorkloadAPIServer(r.grpc, &api{server: s, id: id, path: path})
+	s.identities[path] = r
 	s.sockets.Go(func() { s.serveSocket(r, listener) })
-	return path, nil
+	return nil
 }
+
+// pathOf is where Register opens the socket of an identity.
+func (s *Server) pathOf(id spiffeid.ID) string { return filepath.Join(s.dir, socketName(id)) }
 
 // serveSocket serves one identity until it is deregistered.
 func (s *Server) serveSocket(r *registration, listener net.Listener) {
@@ -124,10 +143,13 @@ func (s *Server) serveSocket(r *registration, listener net.Listener) {
 
 // Deregister closes the socket of an identity and ends its streams. When it returns nothing answers there, and the path
 // is gone. What was issued stays valid until it expires. An identity that is not registered is no error.
-func (s *Server) Deregister(id spiffeid.ID) {
+func (s *Server) Deregister(id spiffeid.ID) { s.DeregisterAt(s.pathOf(id)) }
+
+// DeregisterAt is Deregister for the socket at a path.
+func (s *Server) DeregisterAt(path string) {
 	s.mu.Lock()
-	r, ok := s.identities[id]
-	delete(s.identities, id)
+	r, ok := s.identities[path]
+	delete(s.identities, path)
 	s.mu.Unlock()
 	if ok {
 		r.stop()
@@ -167,7 +189,7 @@ func (s *Server) Close() {
 		close(s.closing)
 	}
 	identities := s.identities
-	s.identities = map[spiffeid.ID]*registration{}
+	s.identities = map[string]*registration{}
 	s.mu.Unlock()
 	for _, r := range identities {
 		r.stop()
@@ -179,7 +201,7 @@ func (s *Server) Close() {
 func (s *Server) rotate(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed, err := s.chain.advance(now)
+	changed, err := s.advance(now)
 	if err != nil {
 		return err
 	}
@@ -187,11 +209,11 @@ func (s *Server) rotate(now time.Time) error {
 		s.cfg.Logger.Info("authorities rotated", "trusted", len(s.chain.all))
 	}
 	var errs []error
-	for id, r := range s.identities {
+	for _, r := range s.identities {
 		if now.Before(r.svid.renewAt) {
 			continue
 		}
-		svid, err := s.chain.signer.issue(id, now, s.cfg.X509TTL)
+		svid, err := s.chain.signer.issue(r.id, now, s.cfg.X509TTL)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -203,6 +225,22 @@ func (s *Server) rotate(now time.Time) error {
 		s.changed = make(chan struct{})
 	}
 	return errors.Join(errs...)
+}
+
+// advance brings the authorities to now. None of them is told to anybody, and none signs, before it is where the
+// configuration says that they are kept.
+func (s *Server) advance(now time.Time) (changed bool, err error) {
+	next := s.chain.clone()
+	if changed, err = next.advance(now); err != nil {
+		return false, err
+	}
+	if s.cfg.Authorities != "" && (changed || next.signer != s.chain.signer) {
+		if err := next.save(s.cfg.Authorities); err != nil {
+			return false, err
+		}
+	}
+	s.chain = next
+	return changed, nil
 }
 
 // now is the wall clock: without the monotonic reading, which stands still while a machine sleeps.

@@ -25,6 +25,7 @@ const (
 
 	dirMode    = 0o700
 	socketMode = 0o600
+	openMode   = 0o666
 )
 
 // prepareDir makes the directory of the sockets, or cleans up what a server before this one left in it, and returns its
@@ -86,6 +87,27 @@ func listen(path string, uid uint32) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("workloadapi: %w", err), l.Close())
 	}
 	return netutil.LimitListener(&peerListener{UnixListener: l, uid: uid}, maxConns), nil
+}
+
+// listenAll opens the socket at a path for every user that can reach it, in the place of one that nobody serves any
+// more.
+func listenAll(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("workloadapi: %s is %d bytes long, and the path of a Unix socket may be at most %d", path, len(path), maxSocketPath)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("workloadapi: %w", err)
+		}
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("workloadapi: %w", err)
+	}
+	if err := os.Chmod(path, openMode); err != nil {
+		return nil, errors.Join(fmt.Errorf("workloadapi: %w", err), l.Close())
+	}
+	return netutil.LimitListener(l, maxConns), nil
 }
 
 // peerListener accepts only connections of one user, as the kernel knows them.

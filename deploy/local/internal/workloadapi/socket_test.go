@@ -46,7 +46,7 @@ func TestDeregisteredIdentityIsGone(t *testing.T) {
 	if response, err := stream.Recv(); err == nil || status.Code(err) == codes.Canceled {
 		t.Errorf("the stream goes on with %v, %v", response, err)
 	}
-	if _, err := s.view(sandbox); status.Code(err) != codes.PermissionDenied {
+	if _, err := s.view(path); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("view: %v", err)
 	}
 	if _, err := dial(t, other).FetchX509SVID(bounded(t)); err != nil {

@@ -18,11 +18,11 @@ type view struct {
 	changed <-chan struct{} // closed when there is a newer view
 }
 
-// view returns the present state, or PermissionDenied for an identity that is not registered any more.
-func (s *Server) view(id spiffeid.ID) (view, error) {
+// view returns the present state of a socket, or PermissionDenied for one whose identity is not registered any more.
+func (s *Server) view(path string) (view, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.identities[id]
+	r, ok := s.identities[path]
 	if !ok {
 		return view{}, status.Error(codes.PermissionDenied, "no identity issued")
 	}
