@@ -29,6 +29,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.opentelemetry.io/otel/trace"
 
+	"cofferdam.dev/pkg/secretfile"
 	"cofferdam.dev/pkg/storeaddr"
 )
 
@@ -112,8 +113,9 @@ func authenticate(o *options.ClientOptions, passwordFile string) error {
 		return fmt.Errorf("store password: %w", err)
 	case !info.Mode().IsRegular() || info.Size() > maxPassword:
 		return fmt.Errorf("store password: %s is not a regular file of at most 4 KiB", passwordFile)
-	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("store password: others can read %s; chmod 600 it", passwordFile)
+	}
+	if err := secretfile.Private(info); err != nil {
+		return fmt.Errorf("store password: %s: %w", passwordFile, err)
 	}
 	raw, err := os.ReadFile(passwordFile)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
+	"cofferdam.dev/pkg/secretfile"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/agents"
 	"cofferdam.dev/services/controlplane/internal/api"
@@ -155,10 +156,11 @@ func newIDs(path string) (*binding.IDs, error) {
 		return nil, fmt.Errorf("id key: %w", err)
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("id key: %s is not a regular file", path)
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("id key: %s has mode %04o, so that others may read it: chmod 0600", path, info.Mode().Perm())
 	case info.Size() < minKeyBytes || info.Size() > maxKeyBytes:
 		return nil, fmt.Errorf("id key: %s must hold %d to %d bytes", path, minKeyBytes, maxKeyBytes)
+	}
+	if err := secretfile.Private(info); err != nil {
+		return nil, fmt.Errorf("id key: %s: %w", path, err)
 	}
 	key, err := io.ReadAll(io.LimitReader(f, maxKeyBytes))
 	if err != nil {

@@ -10,7 +10,8 @@
 //
 //	{"ready":true,"uri":"mongodb://127.0.0.1:PORT/"}
 //
-// and it ends when its standard input does, on SIGTERM and on SIGINT. What it
+// and it ends on SIGTERM, on SIGINT, and, unless --exit-with-stdin=false says
+// otherwise, when its standard input does. It asks nobody who they are. What it
 // stored is in --data, and is gone where that is a temporary folder.
 package main
 
@@ -45,6 +46,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	fs := flag.NewFlagSet("cofferdam-ferretdb", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	data := fs.String("data", "", "`folder` of the SQLite files; it must exist")
+	listen := fs.String("listen", "127.0.0.1:0", "`HOST:PORT` of the proxy, where port 0 takes a free one; whoever reaches it may read and write everything")
+	withStdin := fs.Bool("exit-with-stdin", true, "end when stdin is closed")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -53,10 +56,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends with the process
-		_, _ = io.Copy(io.Discard, stdin)
-		cancel()
-	}()
+	if *withStdin {
+		go func() { // ends with the process
+			_, _ = io.Copy(io.Discard, stdin)
+			cancel()
+		}()
+	}
 	backend, ended, err := startFerretDB(ctx, *data, stderr)
 	if err != nil {
 		return err
@@ -66,7 +71,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		err = errors.Join(err, <-ended)
 	}()
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	l, err := lc.Listen(ctx, "tcp", *listen)
 	if err != nil {
 		return err
 	}

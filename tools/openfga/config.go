@@ -6,9 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -24,6 +27,9 @@ type config struct {
 	// HTTPListen is a loopback HOST:PORT, where port 0 lets the kernel choose, or
 	// fd://N for such a listener that was inherited.
 	HTTPListen string
+	// AllowRemote takes an address that other machines reach. The key then travels
+	// in plain text: who may connect has to be decided by the network.
+	AllowRemote bool
 	// Datastore is the SQLite file; it is created with mode 0600.
 	Datastore string
 	// PresharedKeyFile holds the key that each request must bear.
@@ -37,7 +43,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	flags := flag.NewFlagSet("cofferdam-openfga", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&c.HTTPListen, "http-listen", "127.0.0.1:0", "loopback `HOST:PORT` to serve the HTTP API on, where port 0 takes a free one, or fd://N for an inherited listener")
+	flags.StringVar(&c.HTTPListen, "http-listen", "127.0.0.1:0", "loopback `HOST:PORT` (or see --allow-remote) to serve the HTTP API on, where port 0 takes a free one, or fd://N for an inherited listener")
+	flags.BoolVar(&c.AllowRemote, "allow-remote", false, "take an --http-listen that other machines reach, as in a pod: the key travels in plain text there, so a network policy has to say who may connect")
 	flags.StringVar(&c.Datastore, "datastore", "", "SQLite `FILE`, created and migrated as needed (required)")
 	flags.StringVar(&c.PresharedKeyFile, "preshared-key-file", "", "`FILE` with the key that callers present as a bearer token, 32 bytes or more, not readable by group or others (required)")
 	flags.BoolVar(&c.ExitWithStdin, "exit-with-stdin", false, "end when stdin is closed")
@@ -73,23 +80,39 @@ func (c config) validate() error {
 	} else if inherited {
 		return errors.Join(errs...) // its address is checked when it is opened
 	}
-	if err := checkLoopback(c.HTTPListen); err != nil {
+	if err := c.checkReach(c.HTTPListen); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// checkLoopback refuses an address that another machine could reach: the key
-// travels in plain text.
-func checkLoopback(address string) error {
+// checkReach refuses an address that another machine could reach, unless that is
+// what was asked for: the key travels in plain text.
+func (c config) checkReach(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("--http-listen: %w", err)
 	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return fmt.Errorf("--http-listen: %q is not a loopback address; use 127.0.0.1 or [::1]", host)
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() && !c.AllowRemote {
+		return fmt.Errorf("--http-listen: %q is not a loopback address; use 127.0.0.1 or [::1], or see --allow-remote", host)
 	}
 	return nil
+}
+
+// private is the rule of cofferdam.dev/pkg/secretfile, which this module does not
+// import: a file of its owner's alone, or what root lets a group of this process
+// read, as a Secret of Kubernetes stands in a pod.
+func private(info fs.FileInfo) error {
+	perm := info.Mode().Perm()
+	if perm&0o077 == 0 {
+		return nil
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	groups, err := os.Getgroups()
+	if ok && err == nil && perm&^0o440 == 0 && owner.Uid == 0 && os.Geteuid() != 0 && slices.Contains(append(groups, os.Getegid()), int(owner.Gid)) {
+		return nil
+	}
+	return fmt.Errorf("can be read by others (mode %04o); run chmod 600 on it", perm)
 }
 
 // readKey reads the preshared key; errors never hold a byte of it.
@@ -103,8 +126,8 @@ func readKey(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preshared key: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("preshared key: %s can be read by others (mode %04o); run chmod 600 on it", path, info.Mode().Perm())
+	if err := private(info); err != nil {
+		return nil, fmt.Errorf("preshared key: %s: %w", path, err)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxKeyBytes+1))
 	if err != nil {

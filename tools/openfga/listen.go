@@ -30,13 +30,13 @@ func descriptor(address string) (fd int, inherited bool, err error) {
 // listen opens the listener, or takes over the one that a supervisor keeps open
 // so that the port stays the same and connections wait while the server is
 // started again.
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	fd, inherited, err := descriptor(address)
+func (c config) listen(ctx context.Context) (net.Listener, error) {
+	fd, inherited, err := descriptor(c.HTTPListen)
 	if err != nil {
 		return nil, err
 	}
 	if !inherited {
-		return new(net.ListenConfig).Listen(ctx, "tcp", address)
+		return new(net.ListenConfig).Listen(ctx, "tcp", c.HTTPListen)
 	}
 	syscall.CloseOnExec(fd)
 	file := os.NewFile(uintptr(fd), "listener")
@@ -47,7 +47,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
-	if err := checkLoopback(listener.Addr().String()); err != nil {
+	if err := c.checkReach(listener.Addr().String()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil

@@ -45,15 +45,27 @@ func TestServesAnInheritedListener(t *testing.T) {
 
 func TestRefusesAnInheritedListenerThatOthersReach(t *testing.T) {
 	flag, _ := inherited(t, "0.0.0.0:0")
-	if _, err := listen(t.Context(), flag); err == nil || !strings.Contains(err.Error(), "loopback") {
+	if _, err := (config{HTTPListen: flag}).listen(t.Context()); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("want a refusal that names loopback, got %v", err)
 	}
 }
 
 func TestRefusesWhatIsNoDescriptor(t *testing.T) {
 	for _, address := range []string{"fd://", "fd://2", "fd://-1", "fd://x", "fd://987654"} {
-		if _, err := listen(t.Context(), address); err == nil {
+		if _, err := (config{HTTPListen: address}).listen(t.Context()); err == nil {
 			t.Errorf("%s was taken", address)
 		}
 	}
+}
+
+func TestServesOthersOnlyWhenAsked(t *testing.T) {
+	const everywhere = "0.0.0.0:0"
+	c := config{HTTPListen: everywhere, Datastore: "d", PresharedKeyFile: "k"}
+	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "--allow-remote") {
+		t.Errorf("want a refusal that names --allow-remote, got %v", err)
+	}
+	server := start(t, filepath.Join(t.TempDir(), "fga.db"), nil, "--http-listen", everywhere, "--allow-remote")
+	url := strings.Replace(server.url, "[::]", "127.0.0.1", 1)
+	instance{url: url}.call(t, http.MethodGet, "/stores", bearer, "", http.StatusOK)
+	instance{url: url}.call(t, http.MethodGet, "/stores", "", "", http.StatusUnauthorized)
 }

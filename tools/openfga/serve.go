@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return fmt.Errorf("set up the HTTP API: %w", err)
 	}
-	listener, err := listen(ctx, cfg.HTTPListen)
+	listener, err := cfg.listen(ctx)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

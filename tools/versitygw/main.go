@@ -1,12 +1,13 @@
 // Command cofferdam-s3 is an S3 server for tests: Versity's gateway on a folder. It
-// listens on loopback and has one bucket and one user.
+// listens on loopback, unless --listen says otherwise, and has one bucket and one user.
 //
 // Once it answers it prints one line of JSON on stdout, after what the gateway has
 // to say,
 //
 //	{"ready":true,"endpoint":"http://127.0.0.1:PORT","bucket":"files"}
 //
-// and it ends when its standard input does, on SIGTERM and on SIGINT. Who may use it
+// and it ends on SIGTERM, on SIGINT, and, unless --exit-with-stdin=false says otherwise,
+// when its standard input does. Who may use it
 // stands in the file of --credentials, in the form of AWS's shared credentials; it is
 // written where it is not there.
 package main
@@ -55,6 +56,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	fs.SetOutput(stderr)
 	data := fs.String("data", "", "`folder` of the objects; it must exist")
 	credentials := fs.String("credentials", "", "`file` with the credentials of the one user, written where it is not there")
+	listen := fs.String("listen", "127.0.0.1:0", "`HOST:PORT`, where port 0 takes a free one")
+	withStdin := fs.Bool("exit-with-stdin", true, "end when stdin is closed")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -67,10 +70,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends with the process
-		_, _ = io.Copy(io.Discard, stdin)
-		cancel()
-	}()
+	if *withStdin {
+		go func() { // ends with the process
+			_, _ = io.Copy(io.Discard, stdin)
+			cancel()
+		}()
+	}
 	socket, ended, err := startGateway(ctx, *data, user)
 	if err != nil {
 		return err
@@ -80,7 +85,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		err = errors.Join(err, <-ended)
 	}()
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	l, err := lc.Listen(ctx, "tcp", *listen)
 	if err != nil {
 		return err
 	}

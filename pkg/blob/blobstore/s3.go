@@ -18,6 +18,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"cofferdam.dev/pkg/blob"
+	"cofferdam.dev/pkg/secretfile"
 )
 
 const (
@@ -71,11 +72,11 @@ type credentials struct{ path string }
 // Retrieve implements aws.CredentialsProvider.
 func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	info, err := os.Stat(c.path)
-	switch {
-	case err != nil:
-		return aws.Credentials{}, fmt.Errorf("credentials file: %w", err)
-	case info.Mode().Perm()&0o077 != 0:
-		return aws.Credentials{}, fmt.Errorf("credentials file: %s has mode %04o and holds a secret; run chmod 600 on it", c.path, info.Mode().Perm())
+	if err == nil {
+		err = secretfile.Private(info)
+	}
+	if err != nil {
+		return aws.Credentials{}, fmt.Errorf("credentials file: %s: %w", c.path, err)
 	}
 	profile, err := config.LoadSharedConfigProfile(ctx, "default", func(o *config.LoadSharedConfigOptions) {
 		o.CredentialsFiles, o.ConfigFiles = []string{c.path}, []string{}

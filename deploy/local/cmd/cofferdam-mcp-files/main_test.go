@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -72,6 +75,53 @@ func TestServesAFolderAndEndsWithItsInput(t *testing.T) {
 	_ = session.Close() // the other end has gone
 }
 
+// Over HTTP there is no session: each request stands alone, so that a client that reaches another replica, or the next
+// process, notices nothing.
+func TestServesAFolderOverHTTPUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := program(t, "--root", dir, "--http-listen", "127.0.0.1:0")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var ready struct {
+		URL string `json:"url"`
+	}
+	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: ready.URL, HTTPClient: &http.Client{Transport: transport}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": "a.txt"}})
+	if err != nil || res.IsError {
+		t.Errorf("%v %v", res, err)
+	}
+	res, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": "../../etc/passwd"}})
+	if err != nil || !res.IsError {
+		t.Errorf("out of the folder: %v %v", res, err)
+	}
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
 func TestRefusesABadCommandLine(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
@@ -84,6 +134,7 @@ func TestRefusesABadCommandLine(t *testing.T) {
 		"unknown flag": {"--write"},
 		"no folder":    {"--root", filepath.Join(t.TempDir(), "none")},
 		"file":         {"--root", file},
+		"no address":   {"--root", t.TempDir(), "--http-listen", "8080"},
 	} {
 		if err := program(t, args...).Run(); err == nil {
 			t.Errorf("%s: it started", name)

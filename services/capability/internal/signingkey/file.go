@@ -13,6 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"cofferdam.dev/pkg/capability"
+	"cofferdam.dev/pkg/secretfile"
 	"cofferdam.dev/pkg/strictjson"
 )
 
@@ -32,7 +33,7 @@ const (
 // encrypt the signing keys anew with the first one; when the log says so the old
 // key can be taken out. The service reads the file when it starts.
 //
-// A file that anybody but its owner may read or write is refused. Errors name the
+// A file that others may read or write is refused, as package secretfile has it. Errors name the
 // file and the key's place in it, and nothing from inside.
 func Load(path string) (*Sealer, error) {
 	data, err := read(path)
@@ -95,8 +96,9 @@ func read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("key file: %w", err)
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("key file: %s is not a regular file", path)
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("key file: %s has mode %04o, so that others may use it: chmod 0600, and put another key in front if anybody could read it", path, info.Mode().Perm())
+	}
+	if err := secretfile.Private(info); err != nil {
+		return nil, fmt.Errorf("key file: %s: %w; put another key in front if anybody could read it", path, err)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // one more than Load takes
 	if err != nil {

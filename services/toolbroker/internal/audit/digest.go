@@ -4,9 +4,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
+
+	"cofferdam.dev/pkg/secretfile"
 )
 
 // Bounds of a key file, in bytes.
@@ -28,8 +29,8 @@ func ReadKey(path string) (Digester, error) {
 	if !info.Mode().IsRegular() || info.Size() < minKey || info.Size() > maxKey {
 		return Digester{}, fmt.Errorf("audit: key: %s has to be a file of %d to %d bytes", path, minKey, maxKey)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return Digester{}, errors.New("audit: key: others than its owner can read the file; set its mode to 0600")
+	if err := secretfile.Private(info); err != nil {
+		return Digester{}, fmt.Errorf("audit: key: %w", err)
 	}
 	key, err := os.ReadFile(path)
 	if err != nil {
