@@ -36,7 +36,7 @@ UNIT_PKGS   = $(shell $(GO) list -m -f '{{if ne .Path "cofferdam.dev/tests"}}{{.
 # Outside the workspace: their dependencies must not move the services' versions.
 TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 # Those of them that hold code of our own.
-OWN_TOOLS    := tools/ferretdb tools/openfga tools/protobuf tools/repocheck tools/versitygw
+OWN_TOOLS    := tools/ferretdb tools/images tools/openfga tools/protobuf tools/repocheck tools/versitygw
 COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go))
 BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
 
@@ -78,6 +78,15 @@ run: build ## Start everything on loopback, run one conversation, stay up until 
 demo: build ## The same with a worker killed between two turns, then exit; stdout is JSON lines, one an event
 	@exec $(BIN)/cofferdam demo
 
+# Names of `bin/images list`, or all of them; KEY is the private key that signs.
+IMAGES  ?= $(shell $(BIN)/images list)
+KEY     ?= $(BIN)/oci/development.key
+.PHONY: images
+images: bin/images ## Build OCI images, their bills of materials and signatures into ./bin/oci, and print their digests
+	@mkdir -p $(BIN)/oci
+	@[ -e $(KEY) ] || [ $(KEY) != $(BIN)/oci/development.key ] || $(BIN)/images keygen --private $(KEY) --public $(BIN)/oci/development.pub
+	@$(BIN)/images build --output $(BIN)/oci --key $(KEY) $(IMAGES)
+
 ##@ Check
 
 .PHONY: test
@@ -98,7 +107,7 @@ test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3
 	printf '{"target":"test-race","passed":true,"seconds":%d}\n' $$((SECONDS - start))
 
 .PHONY: lint
-lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf and Go
+lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf, Go and shell
 	@$(BIN)/buf lint
 	@$(BIN)/buf format --diff --exit-code
 	@CGO_ENABLED=0 $(GO) vet work
@@ -107,6 +116,9 @@ lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf and Go
 	@for module in $(OWN_TOOLS); do \
 		(cd $$module && CGO_ENABLED=0 GOWORK=off $(BIN)/golangci-lint run ./...); \
 	done
+
+	@if command -v shellcheck >/dev/null; then shellcheck -x -P SCRIPTDIR deploy/cluster/*.sh; \
+	else $(call say,WARNING: shellcheck is missing: the scripts of deploy/cluster are NOT linted); fi
 
 .PHONY: check-generate
 check-generate: bin/buf bin/protoc-gen-go ## Fail if generated files are not what `make generate` makes
@@ -206,6 +218,9 @@ bin/cofferdam-ferretdb: $(filter-out %_test.go,$(wildcard tools/ferretdb/*))
 bin/cofferdam-s3: $(filter-out %_test.go,$(wildcard tools/versitygw/*))
 	@$(call say,building an S3 server for the tests (about a minute the first time) ...)
 	@$(call build_tool,versitygw,$(BIN)/cofferdam-s3 .)
+
+bin/images: $(filter-out %_test.go,$(wildcard tools/images/*))
+	@$(call build_tool,images,$(BIN)/ .)
 
 bin/buf: tools/buf/go.mod tools/buf/go.sum
 	@$(call say,building buf (about 2 minutes the first time) ...)
