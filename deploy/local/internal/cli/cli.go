@@ -42,7 +42,7 @@ type command struct {
 }
 
 func commands() []command {
-	return []command{up(), run(), demonstrate(), talk(), listRuns(), token(), bindings(), certify()}
+	return []command{up(), run(), demonstrate(), talk(), listRuns(), token(), bindings(), prepareCluster(), certify()}
 }
 
 // errUsage marks errors that another command line would not have.

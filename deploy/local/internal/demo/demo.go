@@ -38,10 +38,13 @@ type Config struct {
 	// API is that of a user who may invoke Agent, Operator that of an operator.
 	API, Operator *apiclient.Client
 	Agent         string
+	// KillWorker ends the worker that a binding shows, without warning, and says what
+	// it was for people: KillProcess on this machine.
+	KillWorker func(context.Context, apiclient.Binding) (what string, err error)
 	// RestartModelProxy kills the model proxy and waits until it is back.
 	RestartModelProxy func(context.Context) error
-	// Sample is the folder that the tools of namespace fs serve, and File the one
-	// in it that is read: text, whose first line is looked for.
+	// Sample is the folder that the tools of namespace fs serve, or a copy of it, and
+	// File the one in it that is read: text, whose first line is looked for.
 	Sample, File string
 	// Out gets nothing but one line of JSON for each event; People is told the
 	// rest.
@@ -101,14 +104,17 @@ func (d *demo) loseEverything(ctx context.Context, t *turn) error {
 	if err != nil {
 		return fmt.Errorf("demo: binding: %w", err)
 	}
-	if b.Generation != t.generation || b.Sandbox == nil || b.Sandbox.PID <= 1 {
+	if b.Generation != t.generation || b.Sandbox == nil {
 		return fmt.Errorf("demo: binding %s shows no worker of generation %d to kill", t.binding, t.generation)
 	}
 	killed := time.Now()
-	if err := syscall.Kill(b.Sandbox.PID, syscall.SIGKILL); err != nil {
+	dying, done := context.WithTimeout(ctx, killTimeout)
+	what, err := d.cfg.KillWorker(dying, b)
+	done()
+	if err != nil {
 		return fmt.Errorf("demo: kill the worker: %w", err)
 	}
-	d.say("its worker, process %d, was killed with SIGKILL", b.Sandbox.PID)
+	d.say("its worker, %s, was killed", what)
 	if err := d.waitGeneration(ctx, t); err != nil {
 		return err
 	}
@@ -120,6 +126,14 @@ func (d *demo) loseEverything(ctx context.Context, t *turn) error {
 	}
 	d.say("the model proxy was killed as well, and is back")
 	return nil
+}
+
+// KillProcess kills the worker of a sandbox on this machine.
+func KillProcess(_ context.Context, b apiclient.Binding) (string, error) {
+	if b.Sandbox.PID <= 1 {
+		return "", fmt.Errorf("binding %s shows no process", b.BindingID)
+	}
+	return fmt.Sprintf("process %d", b.Sandbox.PID), syscall.Kill(b.Sandbox.PID, syscall.SIGKILL)
 }
 
 // waitGeneration waits until the committed record has the next generation.

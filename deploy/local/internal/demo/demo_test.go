@@ -46,6 +46,8 @@ type world struct {
 	turns [2][]event.Data
 	// generations of the two runs.
 	generations [2]uint32
+	// pid is what it shows of the worker.
+	pid func() int
 	// noticed is the generation that the binding has after the worker was killed.
 	noticed uint32
 
@@ -93,6 +95,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.pid = w.worker.PID
 	t.Cleanup(func() {
 		if err := w.worker.Stop(0); err != nil {
 			t.Error(err)
@@ -123,7 +126,7 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		if w.gone() {
 			generation = w.noticed
 		}
-		_, _ = fmt.Fprintf(rw, `{"binding_id":"hs_1","lease_generation":%d,"sandbox":{"pid":%d}}`, generation, w.worker.PID())
+		_, _ = fmt.Fprintf(rw, `{"binding_id":"hs_1","lease_generation":%d,"sandbox":{"pid":%d}}`, generation, w.pid())
 	case strings.HasSuffix(path, "/stream"):
 		if _, err := fmt.Sscanf(path, "/api/v1/runs/run-%d/stream", &run); err != nil {
 			w.t.Error(err)
@@ -162,6 +165,7 @@ func play(t *testing.T, w *world, out io.Writer) error {
 	}
 	return Run(t.Context(), Config{
 		API: api, Operator: api, Agent: "demo", Sample: sample, File: "f.txt", Out: out, People: io.Discard,
+		KillWorker: KillProcess,
 		RestartModelProxy: func(context.Context) error {
 			if !w.gone() {
 				t.Error("the model proxy went before the worker")
@@ -227,6 +231,7 @@ func TestADemoThatDoesNotIsAFailure(t *testing.T) {
 		{"cheating", func(w *world) { w.turns[1] = join(called(w.line), said(w.line), []event.Data{committed()}) }, "turn 2: it called a tool"},
 		{"the old generation", func(w *world) { w.generations[1] = 1 }, "generation 1, want 2"},
 		{"no worker of it", func(w *world) { w.generations[0] = 7 }, "no worker of generation 7"},
+		{"no process", func(w *world) { w.pid = func() int { return 1 } }, "no process"},
 		{"an end that is none", func(w *world) {
 			w.turns[1] = join([]event.Data{event.RunCancelled{Reason: event.CancelledByClient, SideEffectStatus: event.SideEffectsNone}})
 		}, "ended in run.cancelled"},
