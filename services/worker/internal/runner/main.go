@@ -24,6 +24,7 @@ func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("runner", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	cfg.Flags(flags)
+	installAt := flags.String("install", "", "copy this program to `path`, make the folders of -home, -workspace and -temp, and end")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -33,6 +34,13 @@ func Main(args []string, stderr io.Writer) int {
 	if flags.NArg() > 0 {
 		_, _ = fmt.Fprintln(stderr, "runner: takes no arguments, only flags") // to whom else?
 		return 2
+	}
+	if *installAt != "" {
+		if err := install(*installAt, cfg); err != nil {
+			_, _ = fmt.Fprintln(stderr, "runner:", err) // to whom else?
+			return 1
+		}
+		return 0
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	if err := Harden(); err != nil {

@@ -160,6 +160,11 @@ func (s *server) allowed(conn net.Conn) error {
 	if s.world.owner.Apart && int(peer.Uid) == s.world.owner.UID {
 		return errors.New("runner: the program's user may not connect")
 	}
+	// Where both are one user, as in a pod: a process of another process namespace has no
+	// number here, and the worker is of another one.
+	if s.world.killer.tree.Own() && peer.Pid != 0 {
+		return errors.New("runner: a process of the world may not connect")
+	}
 	return nil
 }
 
