@@ -33,6 +33,9 @@
 // that failed. Calls that agents make on the side, for a title, a summary or an
 // answer by a JSON schema, are answered and never obeyed.
 //
+// On the route of OpenAI Embeddings it turns texts into lists of [Dimension]
+// numbers: texts that share words, or parts of words, are near to each other.
+//
 // The same request always gets the same answer, down to its ids.
 package demomodel
 
@@ -54,6 +57,8 @@ const (
 	PathMessages = "/v1/messages"
 	// PathCountTokens is where Anthropic's clients have tokens counted.
 	PathCountTokens = "/v1/messages/count_tokens" //nolint:gosec // a route, no credential
+	// PathEmbeddings is the route of OpenAI Embeddings.
+	PathEmbeddings = "/v1/embeddings"
 	// PathGemini is what a model's name and ":generateContent" or
 	// ":streamGenerateContent" are added to.
 	PathGemini = "/v1beta/models/"
@@ -82,7 +87,7 @@ type wire interface {
 // wireOf is the wire of a request, or nil.
 func wireOf(r *http.Request) wire {
 	switch r.URL.Path {
-	case Path:
+	case Path, PathEmbeddings:
 		return chat{}
 	case PathResponses:
 		return responses{}
@@ -113,6 +118,10 @@ func (*Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	raw, refused := readBody(w, r)
+	if refused == nil && r.URL.Path == PathEmbeddings {
+		serveEmbeddings(w, raw)
+		return
+	}
 	if refused != nil {
 		refuse(w, on, refused.status, refused.message)
 		return

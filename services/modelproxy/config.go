@@ -36,7 +36,8 @@ type Config struct {
 	//	}}
 	//
 	// Kinds are "openai" (the default), "anthropic", "gemini" and "demo"; wires are
-	// openai_chat, openai_responses, anthropic_messages and gemini. Besides these an
+	// openai_chat, openai_responses, anthropic_messages, gemini, and openai_embeddings
+	// for the vector rank of memory. Besides these an
 	// alias takes "names", further names under which an agent asks for the model
 	// itself, "ca_file", a PEM bundle in the place of the system's roots, and
 	// "fields", names of further request fields that are passed on. For an agent

@@ -10,11 +10,13 @@
 //	POST /v1beta/models/NAME:generateContent     Gemini
 //	POST /v1beta/models/NAME:streamGenerateContent?alt=sse
 //	GET  /v1/models                              the alias, and no other
+//	POST /v1/embeddings                          OpenAI Embeddings, for the state facade
 //
 // A request carries its capability in Authorization and its envelope in
 // Cofferdam-Envelope; both are checked before its body is read, and neither goes
 // on. The capability says which alias answers; the model that a request names
-// does not.
+// does not. Embeddings alone are asked for by a service, as itself: there the model
+// is the alias.
 package modelproxy
 
 import (

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/capability"
@@ -196,6 +197,41 @@ func TestEveryRouteIsFenced(t *testing.T) {
 	}
 	if after := up.state(t); after != before {
 		t.Errorf("%s, then %s", before, after)
+	}
+}
+
+// Embeddings are the state facade's, as itself and nobody else's, and it reaches
+// nothing besides.
+func TestEmbeddingsAreTheStateFacades(t *testing.T) {
+	s := rpctest.NewStand(t)
+	svc, up := open(t, s)
+	svc.Allow = nil
+	for _, id := range []spiffeid.ID{rpctest.ServiceID("statefacade"), rpctest.ServiceID("toolbroker"), rpctest.SandboxID()} {
+		svc.Allow = append(svc.Allow, identity.Exactly(id)) // the routes have to tell them apart
+	}
+	e := s.Envelope()
+	sandbox := session(t, s, svc, e, "demo")
+	facade, other := s.Dial(t, sandbox.BaseURL, svc.ID, rpctest.ServiceID("statefacade")), s.Dial(t, sandbox.BaseURL, svc.ID, rpctest.ServiceID("toolbroker"))
+	const embeddings, body = "/v1/embeddings", `{"model":"demo","input":"what is remembered"}`
+	if got, err := send(t.Context(), facade, e, http.MethodPost, embeddings, body); err != nil || !strings.Contains(got, `"embedding":[`) {
+		t.Errorf("%q, %v", got, err)
+	}
+	facade.Token = sandbox.Token
+	for name, call := range map[string]func() (string, error){
+		"a sandbox with its capability":        func() (string, error) { return send(t.Context(), sandbox, e, http.MethodPost, embeddings, body) },
+		"another service":                      func() (string, error) { return send(t.Context(), other, e, http.MethodPost, embeddings, body) },
+		"the state facade for a model":         func() (string, error) { return ask(t.Context(), facade, e, "demo", "hi") },
+		"the state facade for names of models": func() (string, error) { return send(t.Context(), facade, e, http.MethodGet, "/v1/models", "") },
+	} {
+		if got, err := call(); !fault.Is(err, fault.CallerNotAllowed) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if _, err := send(t.Context(), facade, e, http.MethodPost, embeddings, `{"model":"main","input":"x"}`); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("an alias without this wire: %v", err)
+	}
+	if state := up.state(t); state != "upstream calls: 0" {
+		t.Error(state)
 	}
 }
 

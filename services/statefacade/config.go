@@ -10,10 +10,14 @@ import (
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/pkg/storeaddr"
+	"cofferdam.dev/services/statefacade/internal/memory/vector"
 )
 
 // defaultSweep is how often snapshots that lost are looked for.
 const defaultSweep = 10 * time.Minute
+
+// maxAlias bounds the name of a model alias, in bytes.
+const maxAlias = 128
 
 // Config of the state facade.
 type Config struct {
@@ -32,6 +36,12 @@ type Config struct {
 	BlobURL, BlobCredentialsFile string
 	// SweepInterval is how often snapshots that lost are looked for.
 	SweepInterval time.Duration
+	// EmbeddingURL and EmbeddingID name the model proxy that makes embeddings for the
+	// vector rank of memory, EmbeddingAlias what it calls the model, and
+	// EmbeddingDimension how many numbers that model answers. All empty: searches
+	// rank by words.
+	EmbeddingURL, EmbeddingID, EmbeddingAlias string
+	EmbeddingDimension                        int
 	// CapabilityURL and CapabilityID name the capability service, whose keys are
 	// believed, and Issuer what stands in its tokens.
 	CapabilityURL string
@@ -49,6 +59,10 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.BlobURL, "blob-url", "", "snapshots over 1 MiB: "+blobstore.Usage)
 	fs.StringVar(&c.BlobCredentialsFile, "blob-credentials-file", "", blobstore.CredentialsUsage)
 	fs.DurationVar(&c.SweepInterval, "sweep-interval", defaultSweep, "how often snapshots that lost are looked for and removed")
+	fs.StringVar(&c.EmbeddingURL, "embedding-url", "", "`address` of the model proxy, for the vector rank of memory: https://host:port or unix:///path; empty is none")
+	fs.StringVar(&c.EmbeddingID, "embedding-id", "", "SPIFFE `ID` of the model proxy")
+	fs.StringVar(&c.EmbeddingAlias, "embedding-alias", "", "`name` of a model alias of the wire openai_embeddings; another model wants another name")
+	fs.IntVar(&c.EmbeddingDimension, "embedding-dimension", 0, "how many `numbers` an embedding of that alias has, at most 4096")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
@@ -66,6 +80,9 @@ func (c *Config) Validate() error {
 	if err := c.blobs().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--blob-url and --blob-credentials-file: %w", err))
 	}
+	if _, _, err := c.embedding(); err != nil {
+		errs = append(errs, err)
+	}
 	if c.SweepInterval < time.Second {
 		errs = append(errs, errors.New("--sweep-interval: 1s or more"))
 	}
@@ -77,6 +94,25 @@ func (c *Config) Validate() error {
 
 func (c *Config) capability() (rpc.Endpoint, error) {
 	return rpc.ParseEndpoint(c.CapabilityURL, c.CapabilityID)
+}
+
+// embedding is where embeddings are made, and in which space they are. The zero
+// endpoint is nowhere.
+func (c *Config) embedding() (ep rpc.Endpoint, space vector.Space, err error) {
+	if c.EmbeddingURL == "" && c.EmbeddingID == "" && c.EmbeddingAlias == "" && c.EmbeddingDimension == 0 {
+		return ep, space, nil
+	}
+	space = vector.Space{Model: c.EmbeddingAlias, Dimension: c.EmbeddingDimension}
+	if ep, err = rpc.ParseEndpoint(c.EmbeddingURL, c.EmbeddingID); err != nil {
+		err = fmt.Errorf("--embedding-url and --embedding-id: %w", err)
+	}
+	if n := len(c.EmbeddingAlias); n == 0 || n > maxAlias {
+		err = errors.Join(err, fmt.Errorf("--embedding-alias: 1 to %d bytes, where there is an --embedding-url", maxAlias))
+	}
+	if n := c.EmbeddingDimension; n < 1 || n > vector.MaxDimension {
+		err = errors.Join(err, fmt.Errorf("--embedding-dimension: 1 to %d, where there is an --embedding-url", vector.MaxDimension))
+	}
+	return ep, space, err
 }
 
 func (c *Config) at(location string) storeaddr.Address {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,26 @@ func TestConfig(t *testing.T) {
 				t.Errorf("without it: %v", err)
 			}
 		})
+	}
+}
+
+// The vector rank is configured as a whole or not at all.
+func TestEmbeddingFlags(t *testing.T) {
+	whole := []string{
+		"-embedding-url", "https://127.0.0.1:2", "-embedding-id", "spiffe://example.org/svc/modelproxy", "-embedding-alias", "embed", "-embedding-dimension", "256",
+	}
+	must(t, service.Parse("statefacade", append(right(), whole...), nil, &Config{}, io.Discard))
+	for i := 0; i < len(whole); i += 2 {
+		args := slices.Concat(right(), whole[:i], whole[i+2:])
+		if err := service.Parse("statefacade", args, nil, &Config{}, io.Discard); err == nil || !strings.Contains(err.Error(), "-"+whole[i]) {
+			t.Errorf("without %s: %v", whole[i], err)
+		}
+	}
+	for _, dimension := range []string{"-1", "4097"} {
+		args := slices.Concat(right(), whole[:6], []string{"-embedding-dimension", dimension})
+		if err := service.Parse("statefacade", args, nil, &Config{}, io.Discard); err == nil || !strings.Contains(err.Error(), "--embedding-dimension") {
+			t.Errorf("%s: %v", dimension, err)
+		}
 	}
 }
 

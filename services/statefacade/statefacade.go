@@ -16,6 +16,7 @@ import (
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/statefacade/internal/embedding"
 	"cofferdam.dev/services/statefacade/internal/memory"
 	"cofferdam.dev/services/statefacade/internal/memory/memorystore"
 	"cofferdam.dev/services/statefacade/internal/memory/secrets"
@@ -90,6 +91,10 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	if err != nil {
 		return err
 	}
+	embedder, err := s.embedder(cfg)
+	if err != nil {
+		return err
+	}
 	writer := binding.NewWriter(backend, time.Now)
 	scanner, err := secrets.New()
 	if err != nil {
@@ -97,7 +102,7 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	}
 	s.memory = memory.New(memory.Config{
 		Records: backend, Effects: binding.NewEffects(writer), Store: memories, Policy: policy,
-		Secrets: scanner, Logger: s.rt.Logger, Now: time.Now,
+		Secrets: scanner, Logger: s.rt.Logger, Now: time.Now, Embedder: embedder,
 	})
 	s.thread, s.every = threadstate.New(writer, snapshots, blobs, s.rt.Logger, time.Now), cfg.SweepInterval
 	s.handler, err = rpc.NewHandler(rpc.Config{
@@ -123,6 +128,17 @@ func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.
 	s.closers = append(s.closers, store.Close)
 	s.rt.AddCheck("store-version", store.Check)
 	return store, nil
+}
+
+// embedder is nil where the operator names none.
+func (s *Service) embedder(cfg *Config) (memory.Embedder, error) {
+	ep, space, err := cfg.embedding()
+	if err != nil || space.Model == "" {
+		return nil, err
+	}
+	client := embedding.New(ep.HTTPClient(s.rt.Source), ep.BaseURL(), space)
+	s.closers = append(s.closers, client.Close)
+	return client, nil
 }
 
 func (s *Service) verifier(cfg *Config, deps Deps) (*capability.Verifier, error) {
@@ -159,8 +175,8 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// sweepEvery is how often memory whose time is over is deleted; it is not read
-// before either.
+// sweepEvery is how often memory whose time is over is deleted, which is not read
+// before either, and what no search has embedded yet is embedded.
 const sweepEvery = time.Minute
 
 func (s *Service) sweep(ctx context.Context) {
@@ -175,6 +191,10 @@ func (s *Service) sweep(ctx context.Context) {
 			s.rt.Logger.WarnContext(ctx, "memory whose time is over could not be deleted; it is tried again", "error", err.Error())
 		case n > 0:
 			s.rt.Logger.InfoContext(ctx, "memory whose time is over was deleted", "records", n)
+		}
+		// What cannot be embedded is said by the memory service, and tried again.
+		if n, err := s.memory.Embed(ctx); err == nil && n > 0 {
+			s.rt.Logger.InfoContext(ctx, "memory was embedded", "records", n)
 		}
 		select {
 		case <-tick.C:

@@ -24,6 +24,15 @@ func TestAnotherConversationRemembers(t *testing.T) {
 	if finished := found.of("tool.finished"); len(finished) != 1 || !strings.Contains(string(finished[0].Data), key) {
 		t.Errorf("another conversation does not find it: %s", found)
 	}
+	// Parts of words are alike for the embeddings of the demo model, and are no words.
+	part := word[:len(word)-4]
+	for rank, want := range map[string]bool{"vector": true, "lexical": false} {
+		alike := w.talk().tell(t, search+`{"scope":"user","query":"`+part+`","rank":"`+rank+`"}`)
+		finished := alike.of("tool.finished")
+		if len(finished) != 1 || strings.Contains(string(finished[0].Data), key) != want || !strings.Contains(string(finished[0].Data), rank) {
+			t.Errorf("a part of the word, by %s rank: %s", rank, alike)
+		}
+	}
 	other, err := w.Client(t.Context(), stack.Operator)
 	if err != nil {
 		t.Fatal(err)

@@ -70,6 +70,9 @@ func (i *identities) capabilityID() string { return identity.Service(i.td, capab
 // fileBrokerID is the SPIFFE ID of the file broker.
 func (i *identities) fileBrokerID() string { return identity.Service(i.td, fileBroker).String() }
 
+// modelProxyID is the SPIFFE ID of the model proxy.
+func (i *identities) modelProxyID() string { return identity.Service(i.td, modelProxy).String() }
+
 // controlPlaneID is the SPIFFE ID of the control plane.
 func (i *identities) controlPlaneID() string { return identity.Service(i.td, controlPlane).String() }
 

@@ -8,6 +8,7 @@ import (
 
 	"cofferdam.dev/deploy/local/internal/issuer"
 	"cofferdam.dev/deploy/local/internal/openfga"
+	"cofferdam.dev/pkg/demomodel"
 )
 
 // The parts of a stack that are processes.
@@ -161,9 +162,8 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 		capability: s.servicePart(capability, append(s.records(), "--drain-timeout", drain,
 			"--key-file", s.dir.CapabilityKeys(), "--create-key", "--issuer", s.ids.capabilityID(),
 			"--token-endpoints", strings.Join(s.catalogue.tokenEndpoints, ","))...),
-		stateFacade: s.servicePart(stateFacade, append(append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...),
-			"--blob-url", "file://"+s.dir.Snapshots())...),
-		modelProxy: s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),
+		stateFacade: s.servicePart(stateFacade, s.stateFacadeArgs()...),
+		modelProxy:  s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),
 		fileBroker: s.servicePart(fileBroker, append(append(s.verifier(), s.keeper("--handle-store", s.dir.Handles())...),
 			"--blob-url", "file://"+s.dir.Files())...),
 		toolBroker: s.servicePart(toolBroker, s.toolBrokerArgs(fga)...),
@@ -228,6 +228,17 @@ func (s *Stack) sandboxes() []string {
 	}
 	if s.cfg.AllowWeakIsolation {
 		args = append(args, "--allow-weak-isolation")
+	}
+	return args
+}
+
+// stateFacadeArgs: the demo model makes embeddings, and an endpoint of the operator's
+// may not; without it searches rank by words.
+func (s *Stack) stateFacadeArgs() []string {
+	args := append(append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...), "--blob-url", "file://"+s.dir.Snapshots())
+	if s.cfg.Model.BaseURL == "" {
+		args = append(args, "--embedding-url", s.address(modelProxy), "--embedding-id", s.ids.modelProxyID(),
+			"--embedding-alias", modelAlias, "--embedding-dimension", strconv.Itoa(demomodel.Dimension))
 	}
 	return args
 }

@@ -34,6 +34,8 @@ type rules struct {
 
 func (w Wire) rules() rules {
 	switch w {
+	case OpenAIEmbeddings:
+		return embeddingsRules()
 	case OpenAIResponses:
 		return responsesRules()
 	case AnthropicMessages:

@@ -30,7 +30,8 @@ type Alias struct {
 	// Kind; empty is KindOpenAI.
 	Kind Kind `json:"kind,omitempty"`
 	// Wires that the endpoint speaks; empty is the one of the kind. A request on
-	// another wire is not_found.
+	// another wire is not_found. Services have embeddings made by the aliases that
+	// list openai_embeddings, and by no others.
 	Wires []Wire `json:"wires,omitempty"`
 	// BaseURL is what the route is added to, its version included, such as
 	// "https://api.example.com/v1" ("/chat/completions", "/responses",

@@ -32,6 +32,8 @@ func (to route) follower() follower {
 	switch {
 	case to.count:
 		return &countFollower{}
+	case to.wire == OpenAIEmbeddings:
+		return &embeddingsFollower{}
 	case to.wire == OpenAIResponses:
 		return &responsesFollower{}
 	case to.wire == AnthropicMessages:

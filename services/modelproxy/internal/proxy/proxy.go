@@ -18,7 +18,9 @@
 // when it fails reaches the sandbox or the log.
 //
 // The package expects a request that was authenticated, and its alias in the
-// context ([WithAlias]).
+// context ([WithAlias]). A request for embeddings ([PathEmbeddings]) names its
+// alias by itself, as the model: who asks is a service, and what it may choose
+// from are the aliases that the operator gave this wire.
 package proxy
 
 import (
@@ -134,13 +136,30 @@ type call struct {
 }
 
 func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, c *call) error {
-	up, err := p.route(r, c)
+	to, known := routeOf(r)
+	if c.to = to; !known {
+		return fault.New(fault.NotFound, "proxy.route")
+	}
+	if to.wire == OpenAIEmbeddings {
+		return p.exchange(w, r, c, func(req *request) (*upstream, error) { return p.find(c, req.fields.text("model")) })
+	}
+	alias, ok := aliasFrom(r.Context())
+	if !ok {
+		return fault.New(fault.CapabilityMissing, "proxy.route")
+	}
+	up, err := p.find(c, alias)
 	if err != nil {
 		return err
 	}
 	if c.to.list {
 		return c.out.list(c.alias)
 	}
+	return p.exchange(w, r, c, func(*request) (*upstream, error) { return up, nil })
+}
+
+// exchange reads a request, sends it to the upstream that of finds for it, and
+// passes the answer on.
+func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, c *call, of func(*request) (*upstream, error)) error {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -150,6 +169,10 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, c *call) error {
 	ctx, cancel := context.WithTimeout(r.Context(), p.limits.MaxDuration)
 	defer cancel()
 	req, err := readRequest(w, r, c.to, p.limits)
+	if err != nil {
+		return err
+	}
+	up, err := of(req)
 	if err != nil {
 		return err
 	}
@@ -169,21 +192,14 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request, c *call) error {
 	return relayWhole(c.out, answer, c.to.follower(), p.limits)
 }
 
-func (p *Proxy) route(r *http.Request, c *call) (*upstream, error) {
-	to, known := routeOf(r)
-	if c.to = to; !known {
-		return nil, fault.New(fault.NotFound, "proxy.route")
-	}
-	alias, ok := aliasFrom(r.Context())
-	if !ok {
-		return nil, fault.New(fault.CapabilityMissing, "proxy.route")
-	}
+// find is the upstream of an alias that speaks the wire of the call.
+func (p *Proxy) find(c *call, alias string) (*upstream, error) {
 	up, ok := p.upstreams[alias]
 	if !ok {
 		return nil, fault.New(fault.NotFound, "proxy.route", fault.Detail("model_alias: not configured here"))
 	}
 	c.alias, c.noRetry = alias, up.noRetry
-	if up.base[to.wire] == nil && !to.list {
+	if up.base[c.to.wire] == nil && !c.to.list {
 		return nil, fault.New(fault.NotFound, "proxy.route", fault.Detail("model_alias: does not speak this wire"))
 	}
 	return up, nil

@@ -50,7 +50,7 @@ func newMeters(m metric.Meter) (*meters, error) {
 		m = noop.Meter{}
 	}
 	calls, err := m.Int64Counter("cofferdam.model.calls",
-		metric.WithDescription("Model calls by alias, wire, kind (main, side, count) and outcome."))
+		metric.WithDescription("Model calls by alias, wire, kind (main, side, count, embedding) and outcome."))
 	if err != nil {
 		return nil, err
 	}

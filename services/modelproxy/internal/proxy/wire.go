@@ -16,9 +16,14 @@ const (
 	OpenAIResponses   Wire = "openai_responses"
 	AnthropicMessages Wire = "anthropic_messages"
 	Gemini            Wire = "gemini"
+	// OpenAIEmbeddings is for services alone: its caller names the alias, which has
+	// to list this wire.
+	OpenAIEmbeddings Wire = "openai_embeddings"
 )
 
-func wires() []Wire { return []Wire{OpenAIChat, OpenAIResponses, AnthropicMessages, Gemini} }
+func wires() []Wire {
+	return []Wire{OpenAIChat, OpenAIResponses, AnthropicMessages, Gemini, OpenAIEmbeddings}
+}
 
 // The routes. A route of Gemini ends in a model's name and ":generateContent" or
 // ":streamGenerateContent".
@@ -30,9 +35,12 @@ const (
 	pathCountTokens = "/v1/messages/count_tokens" //nolint:gosec // a route, no credential
 	pathGemini      = "/v1beta/models/"
 	pathModels      = "/v1/models"
+	// PathEmbeddings is the route of OpenAI Embeddings.
+	PathEmbeddings = "/v1/embeddings"
 )
 
-// Patterns are the routes that a Proxy serves, in the form of [http.ServeMux].
+// Patterns are the routes that a Proxy serves to sandboxes, in the form of
+// [http.ServeMux]. [PathEmbeddings] is none of them.
 func Patterns() []string {
 	return []string{
 		"POST " + Path, "POST " + pathResponses, "POST " + pathMessages, "POST " + pathCountTokens,
@@ -67,6 +75,8 @@ func routeOf(r *http.Request) (to route, ok bool) {
 		return route{wire: OpenAIResponses}, true
 	case pathMessages:
 		return route{wire: AnthropicMessages}, true
+	case PathEmbeddings:
+		return route{wire: OpenAIEmbeddings}, true
 	case pathCountTokens:
 		return route{wire: AnthropicMessages, count: true}, true
 	}
@@ -89,6 +99,8 @@ func (to route) address(base *url.URL, model string) string {
 	switch {
 	case to.wire == OpenAIResponses:
 		return base.JoinPath("responses").String()
+	case to.wire == OpenAIEmbeddings:
+		return base.JoinPath("embeddings").String()
 	case to.count:
 		return base.JoinPath("messages", "count_tokens").String()
 	case to.wire == AnthropicMessages:
@@ -107,6 +119,8 @@ func (to route) kind(side bool) string {
 	switch {
 	case to.count:
 		return "count"
+	case to.wire == OpenAIEmbeddings:
+		return "embedding"
 	case side:
 		return "side"
 	default:

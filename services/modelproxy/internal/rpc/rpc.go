@@ -1,12 +1,13 @@
 // Package rpc puts the door of Cofferdam in front of the model routes: a sandbox,
 // with a capability for the model proxy and the envelope of its run, which is
-// the committed one.
+// the committed one. The route of embeddings is the state facade's alone.
 package rpc
 
 import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -32,10 +33,24 @@ type Config struct {
 	CallsPerRun int
 }
 
-// Callers are the sandboxes of the trust domain. Which of them, and for which
-// model, is the capability's to say.
+// maxEmbeddings bounds a request for embeddings, in bytes.
+const maxEmbeddings = 1 << 20
+
+// Callers may open a connection: sandboxes and the state facade, and nobody else.
 func Callers(td spiffeid.TrustDomain) identity.AllowList {
+	return slices.Concat(sandboxes(td), stateFacade(td))
+}
+
+// sandboxes are those of the trust domain. Which of them, and for which model, is
+// the capability's to say.
+func sandboxes(td spiffeid.TrustDomain) identity.AllowList {
 	return identity.AllowList{identity.AnySandbox(td)}
+}
+
+// stateFacade has embeddings made of what is remembered, as itself, and nothing
+// else (ADR 0015).
+func stateFacade(td spiffeid.TrustDomain) identity.AllowList {
+	return identity.AllowList{identity.Exactly(identity.Service(td, "statefacade"))}
 }
 
 // NewHandler serves the routes of the proxy, each behind the same door.
@@ -46,12 +61,13 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	carry := newRuns(cfg.Guard, fenceEvery, cfg.CallsPerRun).watched(authorized(cfg.Proxy))
 	for _, pattern := range proxy.Patterns() {
 		s.HandleHTTP(pattern, pkgrpc.Policy{
-			Callers:  Callers(cfg.TrustDomain),
+			Callers:  sandboxes(cfg.TrustDomain),
 			Audience: capability.ModelProxy,
 			Fence:    pkgrpc.RunFence,
 			MaxBytes: proxy.MaxRequest,
 		}, carry)
 	}
+	s.HandleHTTP("POST "+proxy.PathEmbeddings, pkgrpc.Policy{Callers: stateFacade(cfg.TrustDomain), MaxBytes: maxEmbeddings}, cfg.Proxy)
 	return s.Handler()
 }
 

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -33,7 +34,9 @@ type Config struct {
 	Store   Store
 	Policy  Policy
 	Secrets *secrets.Scanner
-	Logger  *slog.Logger
+	// Embedder makes the vector rank; nil is none, and every search ranks by words.
+	Embedder Embedder
+	Logger   *slog.Logger
 	// Now is time.Now outside of tests.
 	Now func() time.Time
 }
@@ -46,7 +49,12 @@ type Service struct {
 
 // New makes the service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, rankers: map[Rank]ranker{RankLexical: byWords{cfg.Store, cfg.Now}}}
+	words := byWords{cfg.Store, cfg.Now}
+	s := &Service{cfg: cfg, rankers: map[Rank]ranker{RankLexical: words, RankVector: words}}
+	if cfg.Embedder != nil {
+		s.rankers[RankVector] = byVector{Service: s, words: words, away: new(atomic.Int64)}
+	}
+	return s
 }
 
 // Caller is who asks, as the door has found out.

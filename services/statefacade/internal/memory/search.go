@@ -26,16 +26,17 @@ const (
 // Rank names a way to order what was found.
 type Rank string
 
-// The ranks of the contract. A vector rank needs an embedding endpoint behind the
-// model proxy; this version has none, and says so.
+// The ranks of the contract. The vector rank needs an embedding endpoint behind the
+// model proxy; where there is none, or it is away, words rank instead.
 const (
 	RankLexical Rank = "lexical"
 	RankVector  Rank = "vector"
 )
 
-// ranker orders the records of one namespace, which is all that it is given.
+// ranker orders the records of one namespace, which is all that it is given, and
+// says by what.
 type ranker interface {
-	rank(ctx context.Context, namespace string, q Query) ([]lexical.Scored, error)
+	rank(ctx context.Context, namespace string, q Query) ([]lexical.Scored, Rank, error)
 }
 
 // Query is what is looked for.
@@ -46,6 +47,14 @@ type Query struct {
 	// Limit is 1 to MaxMatches; 0 is DefaultMatches.
 	Limit int
 	Rank  Rank
+}
+
+// Found is the answer of a search.
+type Found struct {
+	Matches []Match
+	// Rank is what they were ordered by: words also where a vector rank was asked
+	// for and could not be had.
+	Rank Rank
 }
 
 // Match is a record that was found.
@@ -63,30 +72,34 @@ type Match struct {
 
 // Search ranks the records of one scope by a query, the best first. The namespace
 // decides what is looked at, before anything is ranked. Faults: those of Get but
-// for not_found; invalid_request; not_implemented for a rank that there is not.
-func (s *Service) Search(ctx context.Context, c Caller, scope Scope, q Query) ([]Match, error) {
+// for not_found; invalid_request.
+func (s *Service) Search(ctx context.Context, c Caller, scope Scope, q Query) (Found, error) {
 	const op = "memory.Search"
 	p, err := s.locate(ctx, c, scope)
 	if err != nil {
-		return nil, err
+		return Found{}, err
 	}
 	switch {
 	case q.Text == "" || len(q.Text) > MaxQueryBytes || !utf8.ValidString(q.Text):
-		return nil, fault.New(fault.InvalidRequest, op, fault.Detail("query: 1 to 1024 bytes of UTF-8"))
+		return Found{}, fault.New(fault.InvalidRequest, op, fault.Detail("query: 1 to 1024 bytes of UTF-8"))
 	case q.Limit < 0 || q.Limit > MaxMatches:
-		return nil, fault.New(fault.InvalidRequest, op, fault.Detail("limit: at most 50"))
+		return Found{}, fault.New(fault.InvalidRequest, op, fault.Detail("limit: at most 50"))
 	case q.Limit == 0:
 		q.Limit = DefaultMatches
 	}
 	r, ok := s.rankers[q.Rank]
 	if !ok {
-		return nil, fault.New(fault.NotImplemented, op, fault.Detail("rank: there is no embedding endpoint, use the lexical rank"))
+		return Found{}, fault.New(fault.InvalidRequest, op, fault.Detail("rank: lexical or vector"))
 	}
-	ranked, err := r.rank(ctx, p.namespace, q)
+	ranked, by, err := r.rank(ctx, p.namespace, q)
 	if err != nil {
-		return nil, failed(ctx, err, fault.PersistenceFailed, op)
+		return Found{}, failed(ctx, err, fault.PersistenceFailed, op)
 	}
-	return s.matches(ctx, p.namespace, q, ranked)
+	found, err := s.matches(ctx, p.namespace, q, ranked)
+	if err != nil {
+		return Found{}, err
+	}
+	return Found{Matches: found, Rank: by}, nil
 }
 
 // matches shows what was ranked. What was deleted meanwhile is left out.
@@ -123,14 +136,14 @@ type byWords struct {
 	now   func() time.Time
 }
 
-func (b byWords) rank(ctx context.Context, namespace string, q Query) ([]lexical.Scored, error) {
+func (b byWords) rank(ctx context.Context, namespace string, q Query) ([]lexical.Scored, Rank, error) {
 	words := lexical.Query(q.Text)
 	if len(words) == 0 {
-		return nil, nil
+		return nil, RankLexical, nil
 	}
 	corpus, hits, err := b.store.Find(ctx, namespace, words, q.Kinds, b.now())
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return lexical.Rank(words, corpus, hits, q.Limit), nil
+	return lexical.Rank(words, corpus, hits, q.Limit), RankLexical, nil
 }

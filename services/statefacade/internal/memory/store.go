@@ -90,6 +90,18 @@ type Store interface {
 	// now, and, if there are any, what has to be known of all that stand. Hits have
 	// the key for an ID. No kinds are all kinds.
 	Find(ctx context.Context, namespace string, words []string, kinds []Kind, now time.Time) (lexical.Corpus, []lexical.Hit, error)
+	// Unembedded gives up to limit records that stand now and have no vector of the
+	// space, of one namespace or, where it is empty, of all, from behind after on in
+	// an order of the store's.
+	Unembedded(ctx context.Context, space, namespace string, after Address, now time.Time, limit int) ([]Address, error)
+	// Embed keeps the vector of a record with it, in the place of any other. Where
+	// another revision stands, or none, it does nothing. A vector goes with its
+	// revision: what is put or deleted later has none.
+	Embed(ctx context.Context, a Address, space string, vector []byte) error
+	// Vectors shows each of the vectors of one namespace in a space whose record
+	// stands now, one at a time. take must not keep its argument. No kinds are all
+	// kinds.
+	Vectors(ctx context.Context, namespace, space string, kinds []Kind, now time.Time, take func(key string, vector []byte)) error
 	// Expired gives up to limit records whose time is over now.
 	Expired(ctx context.Context, now time.Time, limit int) ([]Address, error)
 	// Forget removes what is left of up to limit keys that were deleted before the

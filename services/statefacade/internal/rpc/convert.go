@@ -93,6 +93,16 @@ func rankFrom(r memoryv1.Rank) memory.Rank {
 	return ""
 }
 
+func rankProto(r memory.Rank) memoryv1.Rank {
+	switch r {
+	case memory.RankLexical:
+		return memoryv1.Rank_RANK_LEXICAL
+	case memory.RankVector:
+		return memoryv1.Rank_RANK_VECTOR
+	}
+	return memoryv1.Rank_RANK_UNSPECIFIED
+}
+
 func recordProto(r memory.Record) *memoryv1.Record {
 	out := &memoryv1.Record{
 		Key: r.Key, Kind: kindProto(r.Kind), ContentType: r.ContentType, Content: r.Content,

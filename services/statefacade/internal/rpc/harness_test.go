@@ -51,6 +51,8 @@ type opened struct {
 	// ahead is how far the memory service's clock is.
 	ahead time.Duration
 	dir   string // of the object store
+	// embedder makes the vector rank; nil is none.
+	embedder memory.Embedder
 }
 
 func (o *opened) now() time.Time { return time.Now().Add(o.ahead) }
@@ -98,7 +100,7 @@ func (o *opened) service(policy memory.Policy) *memory.Service {
 	}
 	return memory.New(memory.Config{
 		Records: o.stand.Backend, Effects: binding.NewEffects(writer), Store: o.memories, Policy: policy,
-		Secrets: scanner, Logger: o.stand.Logger, Now: o.now,
+		Secrets: scanner, Logger: o.stand.Logger, Now: o.now, Embedder: o.embedder,
 	})
 }
 
@@ -262,7 +264,11 @@ func newSession(t *testing.T, audience capability.Audience) *session {
 
 func newSessionWith(t *testing.T, audience capability.Audience, policy memory.Policy) *session {
 	t.Helper()
-	o := openWith(t, rpctest.NewStand(t), policy)
+	return sessionOf(t, openWith(t, rpctest.NewStand(t), policy), audience)
+}
+
+func sessionOf(t *testing.T, o *opened, audience capability.Audience) *session {
+	t.Helper()
 	s := &session{opened: o, audience: audience, baseURL: o.stand.Serve(t, o.served())}
 	if audience == capability.Memory {
 		s.scopes = []string{"user"}

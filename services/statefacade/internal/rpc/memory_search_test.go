@@ -97,6 +97,4 @@ func TestSearchIsBounded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err = s.find(t, memoryv1.Scope_SCOPE_USER, "needle", func(r *memoryv1.SearchRequest) { r.Rank = memoryv1.Rank_RANK_VECTOR })
-	wantCode(t, err, fault.NotImplemented)
 }

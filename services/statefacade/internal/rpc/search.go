@@ -23,8 +23,8 @@ func (m *memoryService) Search(ctx context.Context, req *memoryv1.SearchRequest)
 	if err != nil {
 		return nil, err
 	}
-	res := &memoryv1.SearchResponse{}
-	for _, f := range found {
+	res := &memoryv1.SearchResponse{RankedBy: rankProto(found.Rank)}
+	for _, f := range found.Matches {
 		res.Matches = append(res.Matches, &memoryv1.Match{
 			Key: f.Key, Kind: kindProto(f.Kind), ContentType: f.ContentType, Revision: f.Revision,
 			UpdatedAt: timestamppb.New(f.UpdatedAt), Excerpt: f.Excerpt, Score: f.Score,

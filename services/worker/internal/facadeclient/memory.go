@@ -51,15 +51,16 @@ func (m memory) Get(ctx context.Context, scope harness.MemoryScope, key string) 
 	return out, nil
 }
 
-// Search asks for records by words.
-func (m memory) Search(ctx context.Context, scope harness.MemoryScope, query string, limit int) ([]harness.MemoryMatch, error) {
+// Search asks for records by words or by meaning.
+func (m memory) Search(ctx context.Context, scope harness.MemoryScope, q harness.MemoryQuery) (harness.MemoryFound, error) {
 	token, err := m.token(capability.Memory)
 	if err != nil {
-		return nil, err
+		return harness.MemoryFound{}, err
 	}
 	ctx = rpc.WithToken(ctx, token)
 	req := &memoryv1.SearchRequest{
-		Envelope: m.envelope("search").Proto(), Scope: scopeProto(scope), Query: query, Limit: uint32(limit), //nolint:gosec // the facade refuses what it is not
+		Envelope: m.envelope("search").Proto(), Scope: scopeProto(scope), Query: q.Text, Rank: rankProto(q.Rank),
+		Limit: uint32(q.Limit), //nolint:gosec // the facade refuses what it is not
 	}
 	var res *memoryv1.SearchResponse
 	if out := repeat(ctx, m.pause, func(ctx context.Context) error {
@@ -67,11 +68,11 @@ func (m memory) Search(ctx context.Context, scope harness.MemoryScope, query str
 		res, err = m.client.Search(ctx, req)
 		return err
 	}); out.err != nil {
-		return nil, out.err
+		return harness.MemoryFound{}, out.err
 	}
-	found := make([]harness.MemoryMatch, 0, len(res.GetMatches()))
+	found := harness.MemoryFound{Rank: rankName(res.GetRankedBy())}
 	for _, f := range res.GetMatches() {
-		found = append(found, harness.MemoryMatch{Key: f.GetKey(), Kind: kindName(f.GetKind()), Revision: f.GetRevision(), Excerpt: f.GetExcerpt()})
+		found.Matches = append(found.Matches, harness.MemoryMatch{Key: f.GetKey(), Kind: kindName(f.GetKind()), Revision: f.GetRevision(), Excerpt: f.GetExcerpt()})
 	}
 	return found, nil
 }
@@ -164,6 +165,20 @@ func kindProto(kind string) memoryv1.Kind {
 	default:
 		return memoryv1.Kind_KIND_UNSPECIFIED
 	}
+}
+
+func rankProto(r harness.MemoryRank) memoryv1.Rank {
+	if r == harness.MemoryByMeaning {
+		return memoryv1.Rank_RANK_VECTOR
+	}
+	return memoryv1.Rank_RANK_LEXICAL
+}
+
+func rankName(r memoryv1.Rank) harness.MemoryRank {
+	if r == memoryv1.Rank_RANK_VECTOR {
+		return harness.MemoryByMeaning
+	}
+	return harness.MemoryByWords
 }
 
 func kindName(k memoryv1.Kind) string {

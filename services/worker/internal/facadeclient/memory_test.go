@@ -159,15 +159,15 @@ func TestSearch(t *testing.T) {
 	c.arm(func(b *brokers) {
 		b.lose = func(p string) bool { return once(p, memoryv1connect.MemoryServiceSearchProcedure) }
 	})
-	found, err := c.Memory.Search(t.Context(), harness.MemoryUser, "in a", 10)
-	if err != nil || len(found) != 1 || found[0] != (harness.MemoryMatch{Key: "a", Kind: kindSemantic, Revision: 1, Excerpt: "word in a"}) {
+	found, err := c.Memory.Search(t.Context(), harness.MemoryUser, harness.MemoryQuery{Text: "in a", Limit: 10})
+	if err != nil || found.Rank != harness.MemoryByWords || len(found.Matches) != 1 || found.Matches[0] != (harness.MemoryMatch{Key: "a", Kind: kindSemantic, Revision: 1, Excerpt: "word in a"}) {
 		t.Errorf("got %+v, %v", found, err)
 	}
-	if found, err = c.Memory.Search(t.Context(), harness.MemoryUser, "word", 1); err != nil || len(found) != 1 {
+	if found, err = c.Memory.Search(t.Context(), harness.MemoryUser, harness.MemoryQuery{Text: "word", Limit: 1, Rank: harness.MemoryByMeaning}); err != nil || found.Rank != harness.MemoryByMeaning || len(found.Matches) != 1 {
 		t.Errorf("got %+v, %v", found, err)
 	}
 	for _, limit := range []int{-1, 51} {
-		_, err = c.Memory.Search(t.Context(), harness.MemoryUser, "word", limit)
+		_, err = c.Memory.Search(t.Context(), harness.MemoryUser, harness.MemoryQuery{Text: "word", Limit: limit})
 		wantCode(t, err, fault.InvalidRequest)
 	}
 }

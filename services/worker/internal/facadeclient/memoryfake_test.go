@@ -73,7 +73,7 @@ func (b remembering) Search(_ context.Context, req *memoryv1.SearchRequest) (*me
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	res := &memoryv1.SearchResponse{}
+	res := &memoryv1.SearchResponse{RankedBy: max(req.GetRank(), memoryv1.Rank_RANK_LEXICAL)}
 	for at, r := range b.records {
 		if strings.HasPrefix(at, req.GetScope().String()+" ") && bytes.Contains(r.GetContent(), []byte(req.GetQuery())) && len(res.GetMatches()) < int(req.GetLimit()) {
 			res.Matches = append(res.Matches, &memoryv1.Match{Key: r.GetKey(), Kind: r.GetKind(), Revision: r.GetRevision(), Excerpt: string(r.GetContent())})

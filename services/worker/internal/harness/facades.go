@@ -152,6 +152,31 @@ type MemoryMatch struct {
 	Excerpt string
 }
 
+// MemoryRank is how found records are ordered.
+type MemoryRank string
+
+// The ranks. By meaning needs an embedding endpoint; where it is away, or there is
+// none, words rank, and the answer says so.
+const (
+	MemoryByWords   MemoryRank = "lexical"
+	MemoryByMeaning MemoryRank = "vector"
+)
+
+// MemoryQuery is what is looked for.
+type MemoryQuery struct {
+	Text  string
+	Limit int
+	// Rank; empty is by words.
+	Rank MemoryRank
+}
+
+// MemoryFound is the answer of a search, the best first.
+type MemoryFound struct {
+	Matches []MemoryMatch
+	// Rank is what they were ordered by.
+	Rank MemoryRank
+}
+
 // MemoryWritten is what a put left.
 type MemoryWritten struct {
 	Revision uint64
@@ -164,9 +189,9 @@ type MemoryWritten struct {
 type Memory interface {
 	// Get gives a record, or not_found. Errors: memory_scope_denied.
 	Get(ctx context.Context, scope MemoryScope, key string) (MemoryRecord, error)
-	// Search gives at most limit records that have words of the query, the best
-	// first. Errors: memory_scope_denied.
-	Search(ctx context.Context, scope MemoryScope, query string, limit int) ([]MemoryMatch, error)
+	// Search gives at most Limit records that have words of the query, or mean the
+	// like. Errors: memory_scope_denied.
+	Search(ctx context.Context, scope MemoryScope, q MemoryQuery) (MemoryFound, error)
 	// Put writes a record where the one that stands has the expected revision (0:
 	// there must be none), at most once for the call id in the run. Errors:
 	// memory_revision_conflict, memory_scope_denied, memory_rejected,

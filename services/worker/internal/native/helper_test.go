@@ -240,14 +240,14 @@ func (m *memory) Get(_ context.Context, scope harness.MemoryScope, key string) (
 	return r, nil
 }
 
-func (m *memory) Search(_ context.Context, scope harness.MemoryScope, query string, limit int) ([]harness.MemoryMatch, error) {
+func (m *memory) Search(_ context.Context, scope harness.MemoryScope, q harness.MemoryQuery) (harness.MemoryFound, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.searched = append(m.searched, fmt.Sprint(query, " ", limit))
-	var out []harness.MemoryMatch
+	m.searched = append(m.searched, fmt.Sprint(q.Text, " ", q.Limit))
+	out := harness.MemoryFound{Rank: harness.MemoryByWords} // there is no endpoint
 	for at, r := range m.records {
-		if s, key, _ := strings.Cut(at, "/"); s == string(scope) && strings.Contains(string(r.Content), query) {
-			out = append(out, harness.MemoryMatch{Key: key, Kind: r.Kind, Revision: r.Revision, Excerpt: string(r.Content)})
+		if s, key, _ := strings.Cut(at, "/"); s == string(scope) && strings.Contains(string(r.Content), q.Text) {
+			out.Matches = append(out.Matches, harness.MemoryMatch{Key: key, Kind: r.Kind, Revision: r.Revision, Excerpt: string(r.Content)})
 		}
 	}
 	return out, nil

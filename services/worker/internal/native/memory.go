@@ -26,7 +26,8 @@ const (
 // Nothing of a change has a default: what a person approves is all of it.
 const (
 	memoryGetSchema    = `{"type": "object", "properties": {"scope": {"enum": %s}, "key": {"type": "string"}}, "required": ["scope", "key"], "additionalProperties": false}`
-	memorySearchSchema = `{"type": "object", "properties": {"scope": {"enum": %s}, "query": {"type": "string", "description": "Words; records that have any of them are found."}},
+	memorySearchSchema = `{"type": "object", "properties": {"scope": {"enum": %s}, "query": {"type": "string", "description": "Words; records that have any of them are found."},
+  "rank": {"enum": ["lexical", "vector"], "description": "vector finds what means the like; ranked_by of the answer says whether it could. lexical, by words, if left out."}},
   "required": ["scope", "query"], "additionalProperties": false}`
 	memoryPutSchema = `{"type": "object", "properties": {"scope": {"enum": %s}, "key": {"type": "string", "description": "1 to 128 of [A-Za-z0-9._:-]"}, "content": {"type": "string"},
   "kind": {"enum": ["semantic", "procedural", "episodic_reference"], "description": "semantic for what is known, procedural for how something is done, episodic_reference for where something can be read again."},
@@ -132,6 +133,7 @@ func memorySearch(ctx context.Context, r *run, c toolCall) (produced, error) {
 	var args struct {
 		Scope harness.MemoryScope `json:"scope"`
 		Query string              `json:"query"`
+		Rank  harness.MemoryRank  `json:"rank,omitempty"`
 	}
 	if err := into(c.Arguments, &args); err != nil {
 		return produced{}, err
@@ -142,15 +144,22 @@ func memorySearch(ctx context.Context, r *run, c toolCall) (produced, error) {
 	if args.Query == "" || len(args.Query) > maxMemoryQuery {
 		return produced{}, badArgument(fmt.Sprintf("query: 1 to %d bytes", maxMemoryQuery))
 	}
-	found, err := r.Memory.Search(ctx, args.Scope, args.Query, maxMemoryFound)
+	if args.Rank != "" && args.Rank != harness.MemoryByWords && args.Rank != harness.MemoryByMeaning {
+		return produced{}, badArgument("rank: lexical or vector")
+	}
+	found, err := r.Memory.Search(ctx, args.Scope, harness.MemoryQuery{Text: args.Query, Limit: maxMemoryFound, Rank: args.Rank})
 	if err != nil {
 		return produced{}, err
 	}
 	out := struct {
-		Untrusted bool          `json:"untrusted"`
-		Found     []memoryMatch `json:"found"`
+		Untrusted bool               `json:"untrusted"`
+		Found     []memoryMatch      `json:"found"`
+		RankedBy  harness.MemoryRank `json:"ranked_by,omitempty"` // told to who asked for a rank
 	}{Untrusted: true, Found: []memoryMatch{}}
-	for _, f := range found {
+	if args.Rank != "" {
+		out.RankedBy = found.Rank
+	}
+	for _, f := range found.Matches {
 		f.Excerpt = event.SanitizeText(f.Excerpt)
 		out.Found = append(out.Found, memoryMatch(f))
 	}

@@ -32,6 +32,9 @@ func TestMemoryTools(t *testing.T) {
 	if _, text = s.use(t, "run-4", "memory_search", `{"scope":"agent","query":"re"}`); text != `{"untrusted":true,"found":[]}` || s.memory.searched[0] != fmt.Sprint("re ", maxMemoryFound) {
 		t.Errorf("found: %s, asked %v", text, s.memory.searched)
 	}
+	if _, text = s.use(t, "run-4b", "memory_search", `{"scope":"user","query":"re","rank":"vector"}`); !strings.HasSuffix(text, `"excerpt":"red"}],"ranked_by":"lexical"}`) {
+		t.Errorf("found by another rank than was asked for: %s", text)
+	}
 	_, text = s.use(t, "run-5", "memory_put", `{"scope":"user","key":"both","content":"red, [redacted]","revision":0,"kind":"semantic","sources":[{"key":"colour","revision":1}]}`)
 	if r := s.memory.records["user/both"]; len(r.Sources) != 1 || r.Sources[0] != (harness.MemorySource{Key: "colour", Revision: 1}) || text != `{"key":"both","revision":1,"redactions":1}` {
 		t.Errorf("record: %+v, %s", r, text)
@@ -65,6 +68,7 @@ func TestMemoryErrors(t *testing.T) {
 		"no revision":           {"memory_put", `{"scope":"user","key":"x","content":"y","kind":"semantic"}`, fault.ToolArgumentsInvalid},
 		"no source":             {"memory_put", `{"scope":"user","key":"x","content":"y","kind":"semantic","revision":0,"sources":[]}`, fault.ToolArgumentsInvalid},
 		"a query for nothing":   {"memory_search", `{"scope":"user","query":""}`, fault.ToolArgumentsInvalid},
+		"an unknown rank":       {"memory_search", `{"scope":"user","query":"x","rank":"best"}`, fault.ToolArgumentsInvalid},
 		"a long query":          {"memory_search", `{"scope":"user","query":"` + strings.Repeat("x", maxMemoryQuery+1) + `"}`, fault.ToolArgumentsInvalid},
 		"a search elsewhere":    {"memory_search", `{"scope":"organization","query":"x"}`, fault.ToolArgumentsInvalid},
 		"a deletion of nothing": {"memory_delete", `{"scope":"user","key":"x","revision":0}`, fault.ToolArgumentsInvalid},

@@ -45,8 +45,8 @@ func (o outside) Get(ctx context.Context, _ harness.MemoryScope, _ string) (harn
 	return harness.MemoryRecord{}, o.answer(ctx)
 }
 
-func (o outside) Search(ctx context.Context, _ harness.MemoryScope, _ string, _ int) ([]harness.MemoryMatch, error) {
-	return nil, o.answer(ctx)
+func (o outside) Search(ctx context.Context, _ harness.MemoryScope, _ harness.MemoryQuery) (harness.MemoryFound, error) {
+	return harness.MemoryFound{}, o.answer(ctx)
 }
 
 func (o outside) Put(ctx context.Context, _ string, _ harness.MemoryScope, _ string, _ harness.MemoryRecord) (harness.MemoryWritten, error) {

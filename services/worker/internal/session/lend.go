@@ -136,10 +136,8 @@ func (l lentMemory) Get(ctx context.Context, scope harness.MemoryScope, key stri
 	return call(ctx, l.r, func(ctx context.Context) (harness.MemoryRecord, error) { return l.next.Get(ctx, scope, key) })
 }
 
-func (l lentMemory) Search(ctx context.Context, scope harness.MemoryScope, query string, limit int) ([]harness.MemoryMatch, error) {
-	return call(ctx, l.r, func(ctx context.Context) ([]harness.MemoryMatch, error) {
-		return l.next.Search(ctx, scope, query, limit)
-	})
+func (l lentMemory) Search(ctx context.Context, scope harness.MemoryScope, q harness.MemoryQuery) (harness.MemoryFound, error) {
+	return call(ctx, l.r, func(ctx context.Context) (harness.MemoryFound, error) { return l.next.Search(ctx, scope, q) })
 }
 
 func (l lentMemory) Put(ctx context.Context, callID string, scope harness.MemoryScope, key string, m harness.MemoryRecord) (harness.MemoryWritten, error) {

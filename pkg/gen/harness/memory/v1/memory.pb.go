@@ -139,7 +139,8 @@ const (
 	Rank_RANK_UNSPECIFIED Rank = 0
 	// By the words of the query (BM25).
 	Rank_RANK_LEXICAL Rank = 1
-	// By an embedding endpoint; not_implemented where there is none.
+	// By the nearness of embeddings; by words where there is no embedding endpoint,
+	// or it is away.
 	Rank_RANK_VECTOR Rank = 2
 )
 
@@ -864,8 +865,11 @@ func (x *SearchRequest) GetRank() Rank {
 
 // SearchResponse has what was found, the best first.
 type SearchResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Matches       []*Match               `protobuf:"bytes,1,rep,name=matches,proto3" json:"matches,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Matches []*Match               `protobuf:"bytes,1,rep,name=matches,proto3" json:"matches,omitempty"`
+	// What they were ordered by. It is the lexical rank also where the vector rank
+	// was asked for and there is no embedding endpoint, or it is away.
+	RankedBy      Rank `protobuf:"varint,2,opt,name=ranked_by,json=rankedBy,proto3,enum=harness.memory.v1.Rank" json:"ranked_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +909,13 @@ func (x *SearchResponse) GetMatches() []*Match {
 		return x.Matches
 	}
 	return nil
+}
+
+func (x *SearchResponse) GetRankedBy() Rank {
+	if x != nil {
+		return x.RankedBy
+	}
+	return Rank_RANK_UNSPECIFIED
 }
 
 // Match is a record that was found.
@@ -1073,9 +1084,10 @@ const file_harness_memory_v1_memory_proto_rawDesc = "" +
 	"\x05query\x18\x03 \x01(\tB\r\xbaH\ar\x05\x10\x01(\x80\b\x80\x01\x01R\x05query\x12@\n" +
 	"\x05kinds\x18\x04 \x03(\x0e2\x17.harness.memory.v1.KindB\x11\xbaH\x0e\x92\x01\v\x10\x03\"\a\x82\x01\x04\x10\x01 \x00R\x05kinds\x12\x1d\n" +
 	"\x05limit\x18\x05 \x01(\rB\a\xbaH\x04*\x02\x182R\x05limit\x125\n" +
-	"\x04rank\x18\x06 \x01(\x0e2\x17.harness.memory.v1.RankB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04rank\"D\n" +
+	"\x04rank\x18\x06 \x01(\x0e2\x17.harness.memory.v1.RankB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04rank\"\x84\x01\n" +
 	"\x0eSearchResponse\x122\n" +
-	"\amatches\x18\x01 \x03(\v2\x18.harness.memory.v1.MatchR\amatches\"\xf5\x01\n" +
+	"\amatches\x18\x01 \x03(\v2\x18.harness.memory.v1.MatchR\amatches\x12>\n" +
+	"\tranked_by\x18\x02 \x01(\x0e2\x17.harness.memory.v1.RankB\b\xbaH\x05\x82\x01\x02\x10\x01R\brankedBy\"\xf5\x01\n" +
 	"\x05Match\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x17.harness.memory.v1.KindR\x04kind\x12!\n" +
@@ -1157,21 +1169,22 @@ var file_harness_memory_v1_memory_proto_depIdxs = []int32{
 	1,  // 15: harness.memory.v1.SearchRequest.kinds:type_name -> harness.memory.v1.Kind
 	2,  // 16: harness.memory.v1.SearchRequest.rank:type_name -> harness.memory.v1.Rank
 	13, // 17: harness.memory.v1.SearchResponse.matches:type_name -> harness.memory.v1.Match
-	1,  // 18: harness.memory.v1.Match.kind:type_name -> harness.memory.v1.Kind
-	14, // 19: harness.memory.v1.Match.updated_at:type_name -> google.protobuf.Timestamp
-	5,  // 20: harness.memory.v1.MemoryService.Get:input_type -> harness.memory.v1.GetRequest
-	11, // 21: harness.memory.v1.MemoryService.Search:input_type -> harness.memory.v1.SearchRequest
-	7,  // 22: harness.memory.v1.MemoryService.Put:input_type -> harness.memory.v1.PutRequest
-	9,  // 23: harness.memory.v1.MemoryService.Delete:input_type -> harness.memory.v1.DeleteRequest
-	6,  // 24: harness.memory.v1.MemoryService.Get:output_type -> harness.memory.v1.GetResponse
-	12, // 25: harness.memory.v1.MemoryService.Search:output_type -> harness.memory.v1.SearchResponse
-	8,  // 26: harness.memory.v1.MemoryService.Put:output_type -> harness.memory.v1.PutResponse
-	10, // 27: harness.memory.v1.MemoryService.Delete:output_type -> harness.memory.v1.DeleteResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	2,  // 18: harness.memory.v1.SearchResponse.ranked_by:type_name -> harness.memory.v1.Rank
+	1,  // 19: harness.memory.v1.Match.kind:type_name -> harness.memory.v1.Kind
+	14, // 20: harness.memory.v1.Match.updated_at:type_name -> google.protobuf.Timestamp
+	5,  // 21: harness.memory.v1.MemoryService.Get:input_type -> harness.memory.v1.GetRequest
+	11, // 22: harness.memory.v1.MemoryService.Search:input_type -> harness.memory.v1.SearchRequest
+	7,  // 23: harness.memory.v1.MemoryService.Put:input_type -> harness.memory.v1.PutRequest
+	9,  // 24: harness.memory.v1.MemoryService.Delete:input_type -> harness.memory.v1.DeleteRequest
+	6,  // 25: harness.memory.v1.MemoryService.Get:output_type -> harness.memory.v1.GetResponse
+	12, // 26: harness.memory.v1.MemoryService.Search:output_type -> harness.memory.v1.SearchResponse
+	8,  // 27: harness.memory.v1.MemoryService.Put:output_type -> harness.memory.v1.PutResponse
+	10, // 28: harness.memory.v1.MemoryService.Delete:output_type -> harness.memory.v1.DeleteResponse
+	25, // [25:29] is the sub-list for method output_type
+	21, // [21:25] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_harness_memory_v1_memory_proto_init() }

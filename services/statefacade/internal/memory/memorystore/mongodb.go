@@ -46,6 +46,7 @@ func schema() []mongodbstore.Step {
 				return err
 			},
 		},
+		{Indexes: []mongodbstore.Index{{Collection: recordsName, Keys: bson.D{{Key: "deleted", Value: 1}, {Key: "space", Value: 1}, {Key: "_id", Value: 1}}}}},
 	}
 }
 
@@ -97,7 +98,7 @@ func (s *MongoDB) Get(ctx context.Context, namespace, key string, now time.Time)
 
 // look reads what stands under a key; the zero document is nothing.
 func (s *MongoDB) look(ctx context.Context, namespace, key string) (d document, err error) {
-	err = s.records.FindOne(ctx, byID(recordID(namespace, key)), options.FindOne().SetProjection(bson.D{{Key: "terms", Value: 0}, {Key: "counts", Value: 0}})).Decode(&d)
+	err = s.records.FindOne(ctx, byID(recordID(namespace, key)), options.FindOne().SetProjection(bson.D{{Key: "terms", Value: 0}, {Key: "counts", Value: 0}, {Key: "vector", Value: 0}})).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return document{}, nil
 	}
@@ -112,17 +113,21 @@ func (s *MongoDB) Expired(ctx context.Context, now time.Time, limit int) ([]memo
 	if err != nil {
 		return nil, fmt.Errorf("expired memory: %w", err)
 	}
+	return addressesOf(all), nil
+}
+
+func addressesOf(all []document) []memory.Address {
 	out := make([]memory.Address, 0, len(all))
 	for _, d := range all {
 		out = append(out, memory.Address{Namespace: d.Namespace, Key: d.Key, Revision: unsigned(d.Revision), Kind: memory.Kind(d.Kind)})
 	}
-	return out, nil
+	return out
 }
 
 // addresses finds documents without their content.
 func (s *MongoDB) addresses(ctx context.Context, filter bson.D, order string, limit int) (all []document, err error) {
 	found, err := s.records.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: order, Value: 1}}).SetLimit(int64(limit)).
-		SetProjection(bson.D{{Key: "content", Value: 0}, {Key: "terms", Value: 0}, {Key: "counts", Value: 0}}))
+		SetProjection(bson.D{{Key: "content", Value: 0}, {Key: "terms", Value: 0}, {Key: "counts", Value: 0}, {Key: "vector", Value: 0}}))
 	if err != nil {
 		return nil, err
 	}

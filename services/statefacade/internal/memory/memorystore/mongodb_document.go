@@ -25,6 +25,9 @@ type document struct {
 	Words  int64            `bson:"words"`
 	Terms  []string         `bson:"terms"`
 	Counts map[string]int64 `bson:"counts"`
+	// Space and Vector are put to a revision that stands; the next one has neither.
+	Space  string `bson:"space"`
+	Vector []byte `bson:"vector,omitempty"`
 }
 
 // row is the stored form of a change, without its content.

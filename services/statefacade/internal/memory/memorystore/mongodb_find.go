@@ -36,9 +36,14 @@ func findError(err error) error {
 
 // standing are the records of a namespace now.
 func standing(namespace string, now time.Time) bson.D {
-	return bson.D{{Key: "scope", Value: namespace}, {Key: "deleted", Value: false}, {Key: "$or", Value: bson.A{
+	return bson.D{{Key: "scope", Value: namespace}, {Key: "deleted", Value: false}, lasting(now)}
+}
+
+// lasting says that a record's time is not over.
+func lasting(now time.Time) bson.E {
+	return bson.E{Key: "$or", Value: bson.A{
 		bson.D{{Key: "expires", Value: int64(0)}}, bson.D{{Key: "expires", Value: bson.D{{Key: "$gt", Value: now.UnixMicro()}}}},
-	}}}
+	}}
 }
 
 func (s *MongoDB) hits(ctx context.Context, namespace string, words []string, kinds []memory.Kind, now time.Time) ([]lexical.Hit, error) {

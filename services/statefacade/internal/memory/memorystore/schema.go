@@ -7,7 +7,8 @@ package memorystore
 // its revision. memory_changes is the audit: one row for each change that was ever
 // made, which also answers repeats. Contents stand only in memory_records, so that
 // deleting a record deletes its content. memory_words has the words that a record
-// is found by; each look at it begins with a namespace.
+// is found by; each look at it begins with a namespace. A record's vector goes with
+// its row, which every change replaces.
 var migrations = []string{`
 CREATE TABLE memory_records (
 	namespace    TEXT NOT NULL,
@@ -67,4 +68,8 @@ CREATE TABLE memory_words (
 	PRIMARY KEY (namespace, word, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX memory_words_by_record ON memory_words (namespace, key);
+`, `
+ALTER TABLE memory_records ADD COLUMN space  TEXT NOT NULL DEFAULT ''; -- of the vector; '' has none
+ALTER TABLE memory_records ADD COLUMN vector BLOB NOT NULL DEFAULT x'';
+CREATE INDEX memory_records_by_space ON memory_records (space, namespace, key) WHERE deleted = 0;
 `}

@@ -56,6 +56,10 @@ func Run(t *testing.T, open func(t *testing.T) memory.Store) {
 		"search does not leave its namespace":          findNamespace,
 		"kinds narrow a search":                        findKinds,
 		"every word of a long record":                  findLong,
+		"vectors go with their revision":               embed,
+		"vectors of one namespace and space":           embedNamespace,
+		"vectors of what stands only":                  embedStanding,
+		"what has no vector is listed in pages":        unembeddedPages,
 	} {
 		t.Run(name, func(t *testing.T) { f(test{t, open(t)}) })
 	}
