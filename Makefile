@@ -21,6 +21,7 @@ RACE      ?= -race
 TESTFLAGS ?= -vet=off
 FUZZTIME  ?= 10s
 BINDINGS  ?= 1000
+HARNESS   ?= native
 CALLS     ?= 1000
 # Cases of docs/model/cases.txt: ci, all, or names.
 CASES     ?= ci
@@ -37,7 +38,7 @@ UNIT_PKGS   = $(shell $(GO) list -m -f '{{if ne .Path "cofferdam.dev/tests"}}{{.
 TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 # Those of them that hold code of our own.
 OWN_TOOLS    := tools/ferretdb tools/images tools/openfga tools/protobuf tools/repocheck tools/versitygw
-COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go))
+COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go tests/certify/cmd/*/main.go))
 BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
 
 say        = printf '%s\n' '$(1)' >&2
@@ -157,6 +158,10 @@ agents-hard: build tests/agents/node_modules/.installed tests/agents/hard/node_m
 .PHONY: scale
 scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandbox; needs about 10 MiB for each
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/scale/cmd/scale -bindings $(BINDINGS)
+
+.PHONY: certify
+certify: build ## Check HARNESS (native) against the fifteen requirements of the worker protocol; BINDINGS (1000) at once
+	@exec $(BIN)/cofferdam certify --harness $(HARNESS) --bindings $(BINDINGS)
 
 .PHONY: chaos-tools
 chaos-tools: build ## Make CALLS (1000) tool calls while broker, workers and control plane are killed; counts what happened twice

@@ -1,131 +1,43 @@
 package escape
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strings"
+	"errors"
 	"sync"
 	"testing"
 
 	"cofferdam.dev/pkg/capability"
-	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/isolation"
 	"cofferdam.dev/tests/internal/apiclient"
-	"cofferdam.dev/tests/internal/procs"
+	"cofferdam.dev/tests/internal/impostor"
 )
 
-func sumOfX() []byte {
-	sum := sha256.Sum256([]byte("x"))
-	return sum[:]
-}
-
-// captured is a binding in the middle of a run, with all that can be taken from the
-// memory of its worker.
-type captured struct {
-	worker   procs.Process
-	user     int
-	binding  apiclient.Binding
-	envelope fence.Envelope
-	// tokens of the run, by audience.
-	tokens map[capability.Audience]string
-}
-
 // capture looks into a worker as only the host can.
-func (c *talk) capture(t *testing.T, run apiclient.Started) captured {
+func (c *talk) capture(t *testing.T, run apiclient.Started) impostor.Captured {
 	t.Helper()
 	b, err := c.w.operator.Binding(t.Context(), run.BindingID)
-	if err != nil || b.Sandbox == nil {
-		t.Fatalf("%+v, %v", b, err)
-	}
-	got := captured{worker: c.worker(t, run.BindingID), binding: b, tokens: map[capability.Audience]string{}, envelope: fence.Envelope{
-		BindingID: run.BindingID, Epoch: run.Epoch, Generation: b.Generation, RunID: run.RunID, RequestID: "req-impostor", IdempotencyKey: "key-impostor",
-	}}
-	if got.user, err = userOf(got.worker); err != nil {
-		t.Fatal(err)
-	}
-	const longest = 8 << 10
-	err = procs.Memory(got.worker.PID, longest, func(part []byte) {
-		for _, token := range tokens.FindAll(part, -1) {
-			audience, of := claims(token)
-			if of == run.RunID {
-				got.tokens[audience] = string(token)
-			}
-		}
-	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, audience := range []capability.Audience{capability.ThreadState, capability.Memory, capability.ModelProxy} {
-		if got.tokens[audience] == "" {
-			t.Fatalf("the memory of worker %d has no token for %s, so that nothing is shown", got.worker.PID, audience)
-		}
+	got, err := impostor.Capture(b, c.worker(t, run.BindingID), run)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return got
 }
 
-// tokens matches a compact JWS whose signature has 64 bytes, as those of capabilities
-// have: what stands behind it in memory may be anything.
-var tokens = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{86}`)
-
-// claims are what a token says, without a look at its signature.
-func claims(token []byte) (audience capability.Audience, run string) {
-	parts := bytes.Split(token, []byte("."))
-	raw, err := base64.RawURLEncoding.DecodeString(string(parts[1]))
-	if err != nil {
-		return "", ""
-	}
-	var c struct {
-		Audience capability.Audience `json:"aud"`
-		RunID    string              `json:"run_id"`
-	}
-	if json.Unmarshal(raw, &c) != nil {
-		return "", ""
-	}
-	return c.Audience, c.RunID
-}
-
 // pretends lets an impostor of a worker make calls, as a user of the host.
-func (c captured) pretends(t *testing.T, user int, other captured, data string, calls ...call) []string {
+func pretends(t *testing.T, c impostor.Captured, user int, other impostor.Captured, data string, calls ...impostor.Call) []string {
 	t.Helper()
-	self, err := os.Executable()
+	uid := other.Binding.Sandbox.InstanceUID
+	i, err := c.Start(t.Context(), user, map[string]string{"worker/" + uid: impostor.SocketOf(data, uid)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, impostorArgument)
-	p := pretence{User: user, ID: c.binding.Sandbox.SPIFFEID, Calls: calls}
-	for _, name := range []string{"workload", "capability", "toolbroker", "statefacade", "filebroker", "modelproxy", "worker"} {
-		path := insideOf(c.worker, "run", "cofferdam", name+".sock")
-		if name == "worker" {
-			uid := other.binding.Sandbox.InstanceUID
-			name, path = name+"/"+uid, socketOf(data, uid)
-		}
-		file, err := pathOnly(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = file.Close() }()
-		p.Sockets, cmd.ExtraFiles = append(p.Sockets, name), append(cmd.ExtraFiles, file)
+	said, err := i.Make(calls...)
+	if err := errors.Join(err, i.Close()); err != nil {
+		t.Fatal(err)
 	}
-	var said, complained bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(encode(t, p)), &said, &complained
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, complained.String())
-	}
-	var out []string
-	decode(t, said.Bytes(), &out)
-	return out
-}
-
-// socketOf is where the worker of an instance listens, for the control plane.
-func socketOf(data, uid string) string {
-	const named = 16
-	return filepath.Join(data, "run", "w", strings.ToLower(uid[:named])+".sock")
+	return said
 }
 
 // A worker that was wholly taken over, and that even got hold of what another one
@@ -147,29 +59,29 @@ func TestTheAuthorityOfAnotherBindingIsWorthNothing(t *testing.T) {
 		"toolbroker call": capability.ToolBroker, "model": capability.ModelProxy, "filebroker download": capability.FileBroker,
 	}
 	attempts := []attempt{
-		{"mint", call{"capability mint", own.tokens[capability.ThreadState], theirs.envelope}, "caller_not_allowed"},
+		{"mint", impostor.Call{What: "capability mint", Token: own.Tokens[capability.ThreadState], Envelope: theirs.Envelope}, "caller_not_allowed"},
 		// TLS ends it: the other worker listens to the control plane alone.
-		{"call the other worker", call{"worker ready", "", theirs.envelope}, "dependency_unavailable"},
+		{"call the other worker", impostor.Call{What: "worker ready", Token: "", Envelope: theirs.Envelope}, "dependency_unavailable"},
 	}
-	var lawful []call
+	var lawful []impostor.Call
 	for what, audience := range audiences {
 		attempts = append(attempts, attemptsOn(what, audience, own, theirs)...)
 		if audience != capability.FileBroker { // in a run without files there is no token for it
-			lawful = append(lawful, call{what, own.tokens[audience], own.envelope})
+			lawful = append(lawful, impostor.Call{What: what, Token: own.Tokens[audience], Envelope: own.Envelope})
 		}
 	}
-	calls := make([]call, len(attempts))
+	calls := make([]impostor.Call, len(attempts))
 	for i, a := range attempts {
-		calls[i] = a.call
+		calls[i] = a.Call
 	}
-	for i, said := range own.pretends(t, own.user, theirs, w.Data, calls...) {
+	for i, said := range pretends(t, own, own.User, theirs, w.Data, calls...) {
 		if a := attempts[i]; said != a.refused {
 			t.Errorf("%s %s: %s, want %s", a.What, a.how, said, a.refused)
 		}
 	}
 	// Last, since it does what it is meant to.
-	for i, said := range own.pretends(t, own.user, theirs, w.Data, lawful...) {
-		if said != granted {
+	for i, said := range pretends(t, own, own.User, theirs, w.Data, lawful...) {
+		if said != impostor.Granted {
 			t.Errorf("%s with all that it takes: %s, so that a refusal means nothing", lawful[i].What, said)
 		}
 	}
@@ -178,29 +90,29 @@ func TestTheAuthorityOfAnotherBindingIsWorthNothing(t *testing.T) {
 // attempt is a call that has to be refused with a code.
 type attempt struct {
 	how string
-	call
+	impostor.Call
 
 	refused string
 }
 
-func attemptsOn(what string, audience capability.Audience, own, theirs captured) []attempt {
-	another := own.tokens[capability.ThreadState]
+func attemptsOn(what string, audience capability.Audience, own, theirs impostor.Captured) []attempt {
+	another := own.Tokens[capability.ThreadState]
 	if audience == capability.ThreadState {
-		another = own.tokens[capability.Memory]
+		another = own.Tokens[capability.Memory]
 	}
 	attempts := []attempt{
-		{"without a token", call{what, "", own.envelope}, "capability_missing"},
-		{"without a token, for the other's run", call{what, "", theirs.envelope}, "capability_missing"},
-		{"with a token that is none", call{what, "eyJhbGciOiJub25lIn0.e30.", own.envelope}, "capability_invalid"},
-		{"with a token for something else", call{what, another, own.envelope}, "audience_mismatch"},
+		{"without a token", impostor.Call{What: what, Token: "", Envelope: own.Envelope}, "capability_missing"},
+		{"without a token, for the other's run", impostor.Call{What: what, Token: "", Envelope: theirs.Envelope}, "capability_missing"},
+		{"with a token that is none", impostor.Call{What: what, Token: "eyJhbGciOiJub25lIn0.e30.", Envelope: own.Envelope}, "capability_invalid"}, //nolint:gosec // not even signed
+		{"with a token for something else", impostor.Call{What: what, Token: another, Envelope: own.Envelope}, "audience_mismatch"},
 	}
 	if audience == capability.FileBroker {
 		return attempts
 	}
 	return append(attempts,
-		attempt{"with the other's token, for the other's run", call{what, theirs.tokens[audience], theirs.envelope}, "capability_invalid"},
-		attempt{"with the other's token, for its own run", call{what, theirs.tokens[audience], own.envelope}, "capability_invalid"},
-		attempt{"with its own token, for the other's run", call{what, own.tokens[audience], theirs.envelope}, "capability_scope"})
+		attempt{"with the other's token, for the other's run", impostor.Call{What: what, Token: theirs.Tokens[audience], Envelope: theirs.Envelope}, "capability_invalid"},
+		attempt{"with the other's token, for its own run", impostor.Call{What: what, Token: theirs.Tokens[audience], Envelope: own.Envelope}, "capability_invalid"},
+		attempt{"with its own token, for the other's run", impostor.Call{What: what, Token: own.Tokens[audience], Envelope: theirs.Envelope}, "capability_scope"})
 }
 
 // The Workload API of a sandbox answers its worker and nobody else of the machine,
@@ -217,16 +129,16 @@ func TestAnIdentityIsForItsWorkerAlone(t *testing.T) {
 	v := w.victim(t)
 	theirs := v.capture(t, v.run)
 
-	first := own.user - isolation.WorkerID
-	load := call{"statefacade write", own.tokens[capability.ThreadState], own.envelope}
+	first := own.User - isolation.WorkerID
+	load := impostor.Call{What: "statefacade write", Token: own.Tokens[capability.ThreadState], Envelope: own.Envelope}
 	var all sync.WaitGroup
 	for user, want := range map[int]string{
-		own.user: granted, first + isolation.RunnerID: noIdentity, first + isolation.AgentID: noIdentity, first: noIdentity, theirs.user: noIdentity,
-		isolation.AgentInside: noIdentity,
+		own.User: impostor.Granted, first + isolation.RunnerID: impostor.NoIdentity, first + isolation.AgentID: impostor.NoIdentity, first: impostor.NoIdentity, theirs.User: impostor.NoIdentity,
+		isolation.AgentInside: impostor.NoIdentity,
 	} {
 		all.Go(func() {
-			if got := own.pretends(t, user, theirs, w.Data, load); got[0] != want {
-				t.Errorf("user %d (the worker is %d) gets %v, want %s", user, own.user, got, want)
+			if got := pretends(t, own, user, theirs, w.Data, load); got[0] != want {
+				t.Errorf("user %d (the worker is %d) gets %v, want %s", user, own.User, got, want)
 			}
 		})
 	}

@@ -20,8 +20,12 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/isolation"
+	"cofferdam.dev/tests/internal/impostor"
 	"cofferdam.dev/tests/internal/procs"
 )
+
+// dialTimeout bounds one look at an endpoint.
+const dialTimeout = 30 * time.Second
 
 // endpoints is where a program reaches the model in one run, and its tools where it
 // takes them by MCP, and what with.
@@ -88,7 +92,7 @@ func TestEndpointsAreForOneRun(t *testing.T) {
 			for _, d := range tc.doors {
 				at.expect(t, "between two runs", worker, d, tc.between)
 			}
-			notes, err := os.ReadFile(insideOf(worker, "workspace", "ghost"))
+			notes, err := os.ReadFile(impostor.Inside(worker, "workspace", "ghost"))
 			if err != nil || !strings.Contains(string(notes), " 200\n") {
 				t.Errorf("what was left behind never got an answer, so that nothing is shown: %q, %v", notes, err)
 			}
@@ -134,7 +138,7 @@ func (w *world) ofAnother(t *testing.T, at endpoints, agent string, doors []door
 func kept(t *testing.T, worker procs.Process) (at endpoints) {
 	t.Helper()
 	until(t, "the endpoints of the run", func(context.Context) (bool, error) {
-		raw, err := os.ReadFile(insideOf(worker, "workspace", "kept"))
+		raw, err := os.ReadFile(impostor.Inside(worker, "workspace", "kept"))
 		if errors.Is(err, os.ErrNotExist) {
 			return false, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/isolation"
+	"cofferdam.dev/tests/internal/impostor"
 	"cofferdam.dev/tests/internal/procs"
 )
 
@@ -23,7 +24,7 @@ func TestEveryProcessOfASandboxIsHeld(t *testing.T) {
 	c.sees(t, run, "text.delta")
 	defer c.cancel(t, run)
 	worker := c.worker(t, run.BindingID)
-	first, err := userOf(worker)
+	first, err := impostor.UserOf(worker)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"cofferdam.dev/tests/internal/apiclient"
+	"cofferdam.dev/tests/internal/impostor"
 )
 
 // What the worker writes for a program, it writes into the program's folders, also
@@ -27,11 +28,11 @@ func TestALinkLeadsTheWorkerNowhere(t *testing.T) {
 			t.Errorf("a file that was to go through a link to %s: %s", target, r)
 		}
 		worker := c.worker(t, r.BindingID)
-		if info, err := os.Lstat(insideOf(w.runner(t, worker), "workspace", "input")); err != nil || !info.IsDir() {
+		if info, err := os.Lstat(impostor.Inside(w.runner(t, worker), "workspace", "input")); err != nil || !info.IsDir() {
 			t.Errorf("a file that was to go through a link to %s stands in %v (%v)", target, info, err)
 		}
 		for _, folder := range []string{"run/runner", "home/agent", "tmp"} {
-			entries, err := os.ReadDir(insideOf(w.runner(t, worker), folder))
+			entries, err := os.ReadDir(impostor.Inside(w.runner(t, worker), folder))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +40,7 @@ func TestALinkLeadsTheWorkerNowhere(t *testing.T) {
 				t.Errorf("link to %s: in %s there is %v", target, folder, entries)
 			}
 		}
-		if _, err := os.Lstat(insideOf(worker, "workspace", "behind")); err == nil {
+		if _, err := os.Lstat(impostor.Inside(worker, "workspace", "behind")); err == nil {
 			t.Errorf("link to %s: the program's file was written through its link", target)
 		}
 		c.tell(t, harmless(program)) // what takes no file goes on

@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"cofferdam.dev/tests/internal/forbidden"
+	"cofferdam.dev/tests/internal/impostor"
 	"cofferdam.dev/tests/stack"
 )
-
-// impostorArgument as first argument makes this test binary the impostor.
-const impostorArgument = "escape-impostor"
 
 // networkVariable says that this process is in a network namespace of its own.
 const networkVariable = "COFFERDAM_TEST_ESCAPE_NETWORK"
@@ -25,15 +23,15 @@ const networkVariable = "COFFERDAM_TEST_ESCAPE_NETWORK"
 func init() { runtime.LockOSThread() } //nolint:gochecknoinits // nothing that comes later is sure to be on it
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == impostorArgument {
-		if err := impostor(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if len(os.Args) == 2 && os.Args[1] == impostor.Argument {
+		if err := impostor.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
 	if unable() == "" && os.Getenv(networkVariable) == "" {
-		fmt.Fprintln(os.Stderr, "network namespace:", enterNetwork())
+		fmt.Fprintln(os.Stderr, "network namespace:", forbidden.EnterNetwork(networkVariable))
 		os.Exit(1) // it returned, so it failed
 	}
 	os.Exit(run(m))
@@ -76,18 +74,4 @@ func needs(t *testing.T) {
 	default:
 		t.Skip("NOT TESTED: " + why)
 	}
-}
-
-// enterNetwork starts this program again in a network namespace that has nothing
-// but a loopback, with all the addresses of what is not to be reached on it. It
-// returns only where that fails.
-func enterNetwork() error {
-	runtime.LockOSThread() // execve keeps the namespaces of the thread that calls it
-	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("unshare: %w", err)
-	}
-	if err := loopback(addresses()...); err != nil {
-		return err
-	}
-	return syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), networkVariable+"=1"))
 }

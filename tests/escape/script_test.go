@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cofferdam.dev/tests/internal/impostor"
 )
 
 // step is one step of a script.
@@ -58,7 +60,7 @@ func (w *world) probesOfFiles(t *testing.T, v *victim) []probe {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	return []probe{
-		probing("connect", "unix:"+socketOf(w.Data, b.Sandbox.InstanceUID), "ENOENT"), // where the victim's worker listens
+		probing("connect", "unix:"+impostor.SocketOf(w.Data, b.Sandbox.InstanceUID), "ENOENT"), // where the victim's worker listens
 		probing("read", v.root("workspace", "canary"), "ENOENT"),
 		probing("list", v.root(), "ENOENT"),
 		probing("read", filepath.Join(w.folder, "agents.json"), "ENOENT"),
@@ -98,13 +100,13 @@ func (w *world) probesOfNetwork(t *testing.T) []probe {
 	var probes []probe
 	for _, f := range w.forbidden {
 		switch {
-		case f.network == "udp":
-			p := step{"do": "probe", "what": "dns", "target": "secret.example.com", "server": f.address}
+		case f.Network == "udp":
+			p := step{"do": "probe", "what": "dns", "target": "secret.example.com", "server": f.Address}
 			probes = append(probes, probe{p, []string{"ENETUNREACH", "ECONNREFUSED"}})
-		case strings.HasPrefix(f.address, "/"):
-			probes = append(probes, probing("connect", f.network+":"+f.address, "ENOENT"))
+		case strings.HasPrefix(f.Address, "/"):
+			probes = append(probes, probing("connect", f.Network+":"+f.Address, "ENOENT"))
 		default:
-			probes = append(probes, probing("connect", f.network+":"+f.address, "ENETUNREACH", "ECONNREFUSED"))
+			probes = append(probes, probing("connect", f.Network+":"+f.Address, "ENETUNREACH", "ECONNREFUSED"))
 		}
 	}
 	for _, address := range w.listeners(t) {

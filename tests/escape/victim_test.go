@@ -4,17 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
 	"cofferdam.dev/pkg/isolation"
 	"cofferdam.dev/tests/internal/apiclient"
+	"cofferdam.dev/tests/internal/impostor"
 	"cofferdam.dev/tests/internal/procs"
 )
 
@@ -52,11 +49,11 @@ func (w *world) victim(t *testing.T) *victim {
 // a user of the sandbox, here by its id in there, can make files in it.
 func plant(t *testing.T, worker procs.Process, id int, name, content string) {
 	t.Helper()
-	user, err := userOf(worker)
+	user, err := impostor.UserOf(worker)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := os.Open(insideOf(worker, "workspace"))
+	folder, err := os.Open(impostor.Inside(worker, "workspace"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,24 +76,5 @@ func plant(t *testing.T, worker procs.Process, id int, name, content string) {
 	}
 }
 
-// userOf is the user on the host that a process is.
-func userOf(p procs.Process) (int, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(raw), "\nUid:\t")
-	first, _, found := strings.Cut(rest, "\t")
-	if !found {
-		return 0, fmt.Errorf("%s: no Uid", p)
-	}
-	return strconv.Atoi(first)
-}
-
 // root is a path of the victim's world as the host sees it.
-func (v *victim) root(elem ...string) string { return insideOf(v.worker, elem...) }
-
-// insideOf is a path of a process's world as the host sees it.
-func insideOf(p procs.Process, elem ...string) string {
-	return filepath.Join(append([]string{"/proc", strconv.Itoa(p.PID), "root"}, elem...)...)
-}
+func (v *victim) root(elem ...string) string { return impostor.Inside(v.worker, elem...) }

@@ -2,6 +2,7 @@ package escape
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"cofferdam.dev/tests/internal/forbidden"
+	"cofferdam.dev/tests/internal/impostor"
 	"cofferdam.dev/tests/internal/procs"
 )
 
@@ -84,7 +87,7 @@ func (w *world) files(t *testing.T, v *victim) []wall {
 		{what: "a file of the host", attack: attack{"do": "read", "path": secret}, refused: gone},
 		{what: "passwords of the host", attack: attack{"do": "read", "path": "/etc/shadow"}, refused: gone},
 		{what: "the file of another binding", attack: attack{"do": "read", "path": v.root("workspace", "canary")}, refused: gone},
-		{what: "the socket of another binding's worker", attack: attack{"do": "unix", "path": socketOf(w.Data, b.Sandbox.InstanceUID)}, refused: gone},
+		{what: "the socket of another binding's worker", attack: attack{"do": "unix", "path": impostor.SocketOf(w.Data, b.Sandbox.InstanceUID)}, refused: gone},
 		{what: "the folder of all data", attack: attack{"do": "listing", "path": w.Data}, refused: gone},
 		{what: "the socket of a container engine", attack: attack{"do": "unix", "path": filepath.Join(w.folder, "engine.sock")}, refused: gone},
 	}
@@ -132,7 +135,7 @@ func (w *world) processes(t *testing.T, victim, own procs.Process) []wall {
 		wall{what: "memory of its runner", attack: attack{"do": "memory", "pid": 1}, refused: []string{"ENOENT", "EACCES"}, elsewhere: uidLayer},
 		wall{
 			what: "the folder of its runner", attack: attack{"do": "listing", "path": "/run/runner"}, refused: []string{"EACCES"},
-			outside: attack{"do": "listing", "path": insideOf(own, "run", "runner")},
+			outside: attack{"do": "listing", "path": impostor.Inside(own, "run", "runner")},
 		},
 		wall{what: "the socket of its runner", attack: attack{"do": "unix", "path": "/run/runner/runner.sock"}, refused: []string{"EACCES"}, elsewhere: uidLayer},
 	)
@@ -174,18 +177,18 @@ func (w *world) network(t *testing.T) []wall {
 	t.Helper()
 	var walls []wall
 	for _, f := range w.forbidden {
-		if f.network == "unix" {
-			if strings.HasPrefix(f.address, "@") { // the other one is a file
-				walls = append(walls, wall{what: f.what, attack: attack{"do": "unix", "path": f.address}, refused: []string{"ECONNREFUSED"}})
+		if f.Network == "unix" {
+			if strings.HasPrefix(f.Address, "@") { // the other one is a file
+				walls = append(walls, wall{what: f.What, attack: attack{"do": "unix", "path": f.Address}, refused: []string{"ECONNREFUSED"}})
 			}
 			continue
 		}
-		host, port := f.hostPort(t)
+		host, port := hostPort(t, f)
 		refused := []string{"ENETUNREACH"}
 		if strings.HasPrefix(host, "127.") {
 			refused = []string{"ECONNREFUSED"}
 		}
-		walls = append(walls, wall{what: f.what, attack: attack{"do": f.network, "host": host, "port": port}, refused: refused})
+		walls = append(walls, wall{what: f.What, attack: attack{"do": f.Network, "host": host, "port": port}, refused: refused})
 	}
 	for _, address := range w.listeners(t) {
 		walls = append(walls, wall{
@@ -242,7 +245,7 @@ func (w *world) kernel(t *testing.T, own procs.Process) []wall {
 	for _, name := range []string{"workload", "toolbroker", "statefacade", "filebroker", "modelproxy", "capability"} {
 		walls = append(walls, wall{
 			what: "the worker's socket of " + name, attack: attack{"do": "unix", "path": "/run/cofferdam/" + name + ".sock"}, refused: gone,
-			outside: attack{"do": "unix", "path": insideOf(own, "run", "cofferdam", name+".sock")},
+			outside: attack{"do": "unix", "path": impostor.Inside(own, "run", "cofferdam", name+".sock")},
 		})
 	}
 	for _, path := range groups(t, own) {
@@ -260,7 +263,7 @@ func (w *world) kernel(t *testing.T, own procs.Process) []wall {
 // counters are the files that tell a runner what its program ran into.
 func (w *world) counters(t *testing.T, worker procs.Process) (names []string) {
 	t.Helper()
-	entries, err := os.ReadDir(insideOf(w.runner(t, worker), "run", "limits"))
+	entries, err := os.ReadDir(impostor.Inside(w.runner(t, worker), "run", "limits"))
 	if err != nil || len(entries) == 0 {
 		t.Fatalf("%v, %v", entries, err)
 	}
@@ -309,4 +312,14 @@ func groups(t *testing.T, p procs.Process) (paths []string) {
 		t.Fatalf("no control group found in:\n%s", raw)
 	}
 	return paths
+}
+
+// hostPort are those of an address.
+func hostPort(t *testing.T, f *forbidden.Target) (host string, port uint16) {
+	t.Helper()
+	a, err := netip.ParseAddrPort(f.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Addr().String(), a.Port()
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"cofferdam.dev/tests/internal/apiclient"
+	"cofferdam.dev/tests/internal/forbidden"
 	"cofferdam.dev/tests/stack"
 )
 
@@ -43,7 +44,7 @@ const python = "/usr/bin/python3"
 type world struct {
 	*stack.Stack
 	user, operator *apiclient.Client
-	forbidden      []*forbidden
+	forbidden      []*forbidden.Target
 	// neighbours are conversations of which each works beside one attack at a time.
 	neighbours chan *talk
 	// folder of everything: closed to others, and short, since sockets stand in it.
@@ -86,7 +87,7 @@ func open(command string) (_ *world, err error) {
 			err = errors.Join(err, w.close())
 		}
 	}()
-	if w.forbidden, err = listenAll(ctx, w.folder); err != nil {
+	if w.forbidden, err = forbidden.Listen(ctx, w.folder); err != nil {
 		return nil, err
 	}
 	flags := []string{"--max-sandboxes", "64", "--log-level", "debug"}
@@ -228,7 +229,7 @@ func (w *world) close() error {
 	if w.Stack != nil {
 		err = w.Stop(context.Background())
 	}
-	closeAll(w.forbidden)
+	forbidden.Close(w.forbidden)
 	return errors.Join(err, os.RemoveAll(w.folder))
 }
 

@@ -76,7 +76,8 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 		{[]string{"runs", "--show", "run_1", "--tail", "run_1"}, exitUsage, "--show, --cancel and --tail"},
 		{[]string{"up", "--listen", "0.0.0.0:1"}, exitFailed, "loopback"},
 		{[]string{"demo"}, exitFailed, "make build"},
-		{[]string{"certify"}, exitFailed, "not implemented yet"},
+		{[]string{"certify"}, exitFailed, "make build"},
+		{[]string{"certify", "--bindings", "1"}, exitUsage, "--bindings"},
 	} {
 		code, stdout, stderr := cofferdam(t, c.args...)
 		if code != c.code || !strings.Contains(stderr, c.want) || stdout != "" {

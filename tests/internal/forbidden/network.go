@@ -1,9 +1,11 @@
-package escape
+package forbidden
 
 import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
 	"syscall"
 	"unsafe"
 )
@@ -20,8 +22,8 @@ type interfaceRequest struct {
 	value [24]byte
 }
 
-// loopback brings the loopback interface up and puts addresses on it.
-func loopback(on ...netip.Addr) error {
+// Loopback brings the loopback interface up and puts addresses on it.
+func Loopback(on ...netip.Addr) error {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -51,4 +53,18 @@ func ioctl(fd int, request uintptr, r *interfaceRequest) error {
 		return errno
 	}
 	return nil
+}
+
+// EnterNetwork starts this program again in a network namespace that has nothing
+// but a loopback, with all the addresses of what is not to be reached on it. The environment
+// variable is 1 there. It returns only where that fails.
+func EnterNetwork(variable string) error {
+	runtime.LockOSThread() // execve keeps the namespaces of the thread that calls it
+	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := Loopback(Addresses()...); err != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), variable+"=1"))
 }

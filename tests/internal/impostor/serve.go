@@ -1,13 +1,13 @@
-package escape
+package impostor
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -34,12 +34,7 @@ import (
 	"cofferdam.dev/pkg/telemetry"
 )
 
-// An impostor is a process of its own that becomes the user of a sandbox's worker
-// and has the worker's sockets: whatever a worker can do that was wholly taken over,
-// it can. It is started with the sockets of pretence as descriptors, from the third
-// on.
-
-// pretence is what an impostor is told.
+// pretence is what an impostor is told first.
 type pretence struct {
 	// User on the host, and the identity that goes with it.
 	User int    `json:"user"`
@@ -47,34 +42,44 @@ type pretence struct {
 	// Sockets by name, in the order of the descriptors; the first is the Workload
 	// API's.
 	Sockets []string `json:"sockets"`
-	Calls   []call   `json:"calls"`
 }
 
-// call is one that the impostor makes.
-type call struct {
+// Call is one that an impostor makes.
+type Call struct {
 	// What is one of its calls.
 	What  string `json:"what"`
 	Token string `json:"token"`
 	// Envelope is of the run that is named.
 	Envelope fence.Envelope `json:"envelope"`
+	// Adapter that the worker hosts; the scripted one where it is left out.
+	Adapter Adapter `json:"adapter,omitzero"`
+}
+
+// Adapter is what a worker tells a state facade of itself.
+type Adapter struct {
+	Harness string `json:"harness"`
+	Version string `json:"version"`
 }
 
 // What an impostor says where it got what it asked for, and where it has no identity.
 const (
-	granted    = "granted"
-	noIdentity = "no identity"
+	Granted    = "granted"
+	NoIdentity = "no identity"
 )
 
 const (
-	identityTimeout = 2 * time.Second
+	identityTimeout = 5 * time.Second
 	callTimeout     = 10 * time.Second
 )
 
-// impostor plays a pretence and says what came of each call: granted, or the code
-// of the refusal.
-func impostor(ctx context.Context, in io.Reader, out io.Writer) error {
+// Serve plays a pretence, as the process that [Argument] starts. It reads what it is to
+// be and then calls, a JSON array at a time, and says what came of each of them:
+// [Granted], or the code of the refusal. It keeps its identity until in ends, also when
+// the worker that it pretends to be has long been replaced.
+func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	requests, answers := json.NewDecoder(in), json.NewEncoder(out)
 	var p pretence
-	if err := json.NewDecoder(in).Decode(&p); err != nil {
+	if err := requests.Decode(&p); err != nil {
 		return err
 	}
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(p.User), syscall.Setuid(p.User)); err != nil {
@@ -86,21 +91,38 @@ func impostor(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	source, err := identity.Open(wait, identity.Config{WorkloadAPI: descriptor(0), ID: id}, nil)
-	if err != nil {
-		return json.NewEncoder(out).Encode([]string{noIdentity})
+	m := mask{domain: id.TrustDomain(), sockets: p.Sockets}
+	if m.source, err = identity.Open(wait, identity.Config{WorkloadAPI: descriptor(0), ID: id}, nil); err == nil {
+		defer func() { _ = m.source.Close() }() // the process ends
 	}
-	defer func() { _ = source.Close() }() // the process ends
-	tel, err := telemetry.New(ctx, telemetry.Config{Service: "impostor"})
-	if err != nil {
+	lacks := err != nil
+	if m.telemetry, err = telemetry.New(ctx, telemetry.Config{Service: "impostor"}); err != nil {
 		return err
 	}
-	m := mask{source: source, telemetry: tel, domain: id.TrustDomain(), sockets: p.Sockets}
-	var said []string
-	for _, c := range p.Calls {
-		said = append(said, m.play(ctx, c))
+	for {
+		var calls []Call
+		if err := requests.Decode(&calls); err != nil {
+			return ignoreEOF(err)
+		}
+		said := make([]string, 0, len(calls))
+		for _, c := range calls {
+			if lacks {
+				said = append(said, NoIdentity)
+				continue
+			}
+			said = append(said, m.play(ctx, c))
+		}
+		if err := answers.Encode(said); err != nil {
+			return err
+		}
 	}
-	return json.NewEncoder(out).Encode(said)
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // descriptor is the address of a socket that was inherited.
@@ -114,7 +136,7 @@ type mask struct {
 	sockets   []string
 }
 
-func (m mask) play(ctx context.Context, c call) string {
+func (m mask) play(ctx context.Context, c Call) string {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if c.Token != "" {
@@ -124,7 +146,7 @@ func (m mask) play(ctx context.Context, c call) string {
 	err := m.call(ctx, c)
 	switch code := fault.CodeOf(err); {
 	case err == nil, code == fault.NotFound: // it was let in, and told that there is nothing
-		return granted
+		return Granted
 	case code == "":
 		return err.Error()
 	default:
@@ -132,7 +154,7 @@ func (m mask) play(ctx context.Context, c call) string {
 	}
 }
 
-func (m mask) call(ctx context.Context, c call) error {
+func (m mask) call(ctx context.Context, c Call) error {
 	if c.What == "model" {
 		return m.model(ctx, c)
 	}
@@ -145,7 +167,7 @@ func (m mask) call(ctx context.Context, c call) error {
 	switch c.What {
 	case "statefacade load":
 		err = load(ctx, conn, &threadstatev1.LoadHeadRequest{
-			Envelope: env, Codec: codec(), Adapter: &threadstatev1.Adapter{HarnessId: "scripted", Version: "1.0.0"},
+			Envelope: env, Codec: codec(), Adapter: c.Adapter.proto(),
 		})
 	case "statefacade write":
 		err = write(ctx, conn, &threadstatev1.WriteSnapshotRequest{
@@ -169,6 +191,13 @@ func (m mask) call(ctx context.Context, c call) error {
 	return err
 }
 
+func (a Adapter) proto() *threadstatev1.Adapter {
+	if a == (Adapter{}) {
+		a = Adapter{"scripted", "1.0.0"}
+	}
+	return &threadstatev1.Adapter{HarnessId: a.Harness, Version: a.Version}
+}
+
 // endpoint of a service, or of the other worker, whose identity is not looked at:
 // it is the one who has to refuse.
 func (m mask) endpoint(service string) rpc.Endpoint {
@@ -180,6 +209,11 @@ func (m mask) endpoint(service string) rpc.Endpoint {
 		}
 	}
 	return rpc.Endpoint{}
+}
+
+func sumOfX() []byte {
+	sum := sha256.Sum256([]byte("x"))
+	return sum[:]
 }
 
 func codec() *threadstatev1.Codec {
@@ -225,7 +259,7 @@ func download(ctx context.Context, conn *connect.Client, req *filebrokerv1.Downl
 }
 
 // model asks the model proxy, which speaks plain HTTP behind the same door.
-func (m mask) model(ctx context.Context, c call) error {
+func (m mask) model(ctx context.Context, c Call) error {
 	ep := m.endpoint("modelproxy")
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ep.BaseURL()+"/v1/chat/completions",
 		strings.NewReader(`{"model":"demo","messages":[{"role":"user","content":"hello"}]}`))
@@ -259,17 +293,4 @@ func (m mask) model(ctx context.Context, c call) error {
 		return fmt.Errorf("status %d: %.200q", res.StatusCode, raw)
 	}
 	return fault.New(doc.Error.Code, "impostor.model")
-}
-
-var errNoSocket = errors.New("no such socket")
-
-// pathOnly opens a socket without connecting, so that it can be connected to by
-// who cannot go its way.
-func pathOnly(path string) (*os.File, error) {
-	const pathFlag = 0x200000 // O_PATH, which package syscall does not have
-	fd, err := syscall.Open(path, pathFlag|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", errNoSocket, path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }

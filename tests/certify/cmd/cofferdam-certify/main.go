@@ -1,0 +1,105 @@
+// Command cofferdam-certify is what `cofferdam certify` runs: see package certify. The
+// flags are that command's, which documents them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"cofferdam.dev/tests/certify"
+	"cofferdam.dev/tests/internal/impostor"
+)
+
+// notCertified is the exit status where all was tried, and not everything has passed.
+const notCertified = 3
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if len(os.Args) == 2 && os.Args[1] == impostor.Argument {
+		err = impostor.Serve(ctx, os.Stdin, os.Stdout)
+	} else {
+		err = certification(ctx)
+	}
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return 0
+	case err == certify.ErrNotCertified: //nolint:errorlint // nothing else went wrong
+		return notCertified
+	default:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+}
+
+func certification(ctx context.Context) (err error) {
+	var cfg certify.Config
+	var binDir, out, requirements string
+	fs := flag.NewFlagSet("cofferdam-certify", flag.ContinueOnError)
+	fs.StringVar(&binDir, "bin-dir", "", "")
+	fs.StringVar(&cfg.Profiles, "sandbox-profiles", "", "")
+	fs.StringVar(&cfg.Profile, "profile", "", "")
+	fs.StringVar(&cfg.Harness, "harness", "", "")
+	fs.StringVar(&requirements, "requirements", "", "")
+	fs.IntVar(&cfg.Bindings, "bindings", 0, "")
+	fs.BoolVar(&cfg.AllowWeakIsolation, "allow-weak-isolation", false, "")
+	fs.StringVar(&out, "out", "", "")
+	if err := fs.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	if binDir == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		binDir = filepath.Dir(self)
+	}
+	if cfg.Command, err = filepath.Abs(filepath.Join(binDir, "cofferdam")); err != nil {
+		return err
+	}
+	if cfg.Requirements, err = numbers(requirements); err != nil {
+		return err
+	}
+	if cfg.Folder, err = os.MkdirTemp("", "cofferdam-cert-"); err != nil {
+		return err
+	}
+	defer func() {
+		if failed := os.RemoveAll(cfg.Folder); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}()
+	cfg.Out, cfg.Progress = os.Stdout, os.Stderr
+	doc, err := certify.Run(ctx, cfg)
+	if out != "" && (err == nil || errors.Is(err, certify.ErrNotCertified)) {
+		if failed := doc.Write(out); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// numbers of a list such as 1,4,9.
+func numbers(list string) (all []int, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("--requirements: %q is no number; want such as 1,4,9", part)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}

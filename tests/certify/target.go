@@ -1,0 +1,163 @@
+package certify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// target is the adapter that is tried, as its worker describes it, and the profile of
+// its sandbox.
+type target struct {
+	HarnessID      string `json:"harness_id"`
+	AdapterVersion string `json:"adapter_version"`
+	Capabilities   map[string]struct {
+		Level  string `json:"level"`
+		Reason string `json:"reason"`
+	} `json:"capabilities"`
+
+	profile map[string]any
+	// wire of the model that the preset of a hosted agent asks for; "" is the default.
+	wire string
+}
+
+const defaultProfile = "certified"
+
+// profile finds the one that is meant: by its name, or by its harness; a file with one
+// alone needs neither.
+func (c Config) profile() (map[string]any, error) {
+	if c.Profiles == "" {
+		if c.Profile != "" {
+			return nil, errors.New("--profile: needs --sandbox-profiles, the file that has it")
+		}
+		harness := c.Harness
+		if harness == "" {
+			harness = "native"
+		}
+		if harness != "native" && harness != "scripted" {
+			return nil, fmt.Errorf("--harness: %s is configured by a profile: name its file with --sandbox-profiles", harness)
+		}
+		return map[string]any{"name": defaultProfile, "harness": harness}, nil
+	}
+	raw, err := os.ReadFile(c.Profiles)
+	if err != nil {
+		return nil, fmt.Errorf("--sandbox-profiles: %w", err)
+	}
+	var doc struct {
+		Profiles []map[string]any `json:"profiles"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return nil, fmt.Errorf("--sandbox-profiles: %w", err)
+	}
+	var found []map[string]any
+	for _, p := range doc.Profiles {
+		if (c.Profile == "" || p["name"] == c.Profile) && (c.Harness == "" || p["harness"] == c.Harness) {
+			found = append(found, p)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("--sandbox-profiles: %d of its %d profiles are meant, want 1: name it with --profile", len(found), len(doc.Profiles))
+	}
+	if path, _ := found[0]["harness_config"].(string); path != "" && !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("--sandbox-profiles: harness_config %s: an absolute path", path)
+	}
+	return found[0], nil
+}
+
+// describe asks the worker's program what it hosts.
+func (c Config) describe(ctx context.Context) (target, error) {
+	var t target
+	profile, err := c.profile()
+	if err != nil {
+		return t, err
+	}
+	harness, _ := profile["harness"].(string)
+	args := []string{"describe", "--harness", harness}
+	if preset, _ := profile["harness_config"].(string); preset != "" {
+		args = append(args, "--harness-config", preset)
+		if t.wire, err = wireOf(preset); err != nil {
+			return t, err
+		}
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(c.Command), "worker"), args...)
+	var complained bytes.Buffer
+	cmd.Stderr = &complained
+	out, err := cmd.Output()
+	if err != nil {
+		return t, fmt.Errorf("worker describe --harness %s: %w: %s", harness, err, complained.String())
+	}
+	t.profile = profile
+	return t, json.Unmarshal(out, &t)
+}
+
+// wireOf is the wire that a preset names.
+func wireOf(preset string) (string, error) {
+	raw, err := os.ReadFile(preset)
+	if err != nil {
+		return "", fmt.Errorf("harness_config: %w", err)
+	}
+	var p struct {
+		Wire string `json:"model_wire"`
+	}
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return "", fmt.Errorf("harness_config: %w", err)
+	}
+	return p.Wire, nil
+}
+
+// has reports whether the adapter claims a capability, and why not.
+func (t target) has(key string) (bool, string) {
+	switch c := t.Capabilities[key]; c.Level {
+	case "native", "emulated":
+		return true, ""
+	case "":
+		return false, "the adapter's descriptor does not name " + key
+	default:
+		return false, fmt.Sprintf("the adapter claims %s as %s: %s", key, c.Level, c.Reason)
+	}
+}
+
+// The agents of the stack: all of the harness that is tried.
+const (
+	plain = "certified"
+	// careful asks before it calls a tool.
+	careful = "certified-careful"
+)
+
+// configure writes what the stack is started with, and gives the flags for it.
+func (t target) configure(folder string) ([]string, error) {
+	name, _ := t.profile["name"].(string)
+	agent := func(id string, more map[string]any) map[string]any {
+		a := map[string]any{
+			"agent_id": id, "version": 1, "name": id, "organization": "local", "harness": t.HarnessID, "adapter_version": t.AdapterVersion,
+			"model_alias": "demo", "profile": name, "tools": []string{"fs.*"},
+		}
+		if t.wire != "" {
+			a["model"] = map[string]any{"wire": t.wire}
+		}
+		maps.Copy(a, more)
+		return a
+	}
+	var flags []string
+	for file, doc := range map[string]any{
+		"agents":           map[string]any{"agents": []any{agent(plain, nil), agent(careful, map[string]any{"approve_tools": []string{"fs.*"}})}},
+		"sandbox-profiles": map[string]any{"profiles": []any{t.profile}},
+	} {
+		raw, err := json.Marshal(doc)
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(folder, file+".json")
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--"+file, path)
+	}
+	return flags, nil
+}
