@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"cofferdam.dev/pkg/blob"
+	"cofferdam.dev/pkg/blob/blobstore"
+	"cofferdam.dev/pkg/blob/s3test"
 	"cofferdam.dev/tests/internal/apiclient"
 	"cofferdam.dev/tests/stack"
 )
@@ -20,7 +23,31 @@ import (
 // capability service gave it in exchange for the worker's capability.
 func TestALargeResultIsKeptByTheFileBroker(t *testing.T) {
 	data := folder(t)
-	s := up(t, data)
+	resultsAreKept(t, data, up(t, data))
+}
+
+// Contents that go to a bucket are the same ones, and no folder has any of them.
+func TestContentsGoToABucket(t *testing.T) {
+	data, bucket := folder(t), s3test.Server(t)
+	resultsAreKept(t, data, up(t, data, "--blob-url", bucket.URL, "--blob-credentials-file", bucket.CredentialsFile))
+	store, err := blobstore.Open(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	kept := 0
+	if err := store.Each(t.Context(), "objects", func(blob.Entry) error { kept++; return nil }); err != nil || kept < 2 {
+		t.Errorf("the bucket has %d objects, %v", kept, err)
+	}
+	for _, name := range []string{"files", "snapshots"} {
+		if _, err := os.Stat(filepath.Join(data, name)); !os.IsNotExist(err) {
+			t.Errorf("there is a folder %s: %v", name, err)
+		}
+	}
+}
+
+func resultsAreKept(t *testing.T, data string, s *stack.Stack) {
+	t.Helper()
 	content := strings.Repeat("all of it ", 30_000)
 	if err := os.WriteFile(filepath.Join(data, "sample", "large.txt"), []byte(content), 0o644); err != nil {
 		t.Fatal(err)

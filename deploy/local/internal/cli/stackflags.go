@@ -17,6 +17,8 @@ func startFlags(fs *flag.FlagSet, c *stack.Config, env Env) {
 	fs.StringVar(&c.BinDir, "bin-dir", env.BinDir, "`FOLDER` with the programs of the services (default the one of this program)")
 	fs.StringVar(&c.Store, "store", "", "`DATABASE` of MongoDB for all but the contents of files, mongodb://USER@HOST/DATABASE without a password (default files of the data folder)")
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", "`FILE` with the password of the user in -store, mode 0600")
+	fs.StringVar(&c.BlobURL, "blob-url", "", "`URL` of a bucket for the contents of files and large snapshots, s3://BUCKET?endpoint=https://HOST&region=REGION&path_style=true (default folders of the data folder)")
+	fs.StringVar(&c.BlobCredentialsFile, "blob-credentials-file", "", "`FILE` with the credentials of that bucket in the form of AWS's shared credentials file, profile default, mode 0600")
 	fs.IntVar(&c.MaxSandboxes, "max-sandboxes", stack.DefaultMaxSandboxes, "how many sandboxes may live at once, the warm ones among them")
 	fs.IntVar(&c.Warm, "warm", 0, "how many sandboxes are kept ready for conversations to come")
 	fs.StringVar(&c.SandboxProfiles, "sandbox-profiles", "", "JSON `FILE` of sandbox profiles, {\"profiles\": […]}, in the place of the one named local")

@@ -66,6 +66,10 @@ type Config struct {
 	// Empty keeps it in SQLite files of the data folder. Another installation's
 	// database is not for this one.
 	Store, StorePasswordFile string
+	// BlobURL is a bucket, s3://BUCKET, for the contents of files and large snapshots,
+	// with its credentials in BlobCredentialsFile. Empty keeps them in folders of the
+	// data folder.
+	BlobURL, BlobCredentialsFile string
 	// MaxSandboxes is how many sandboxes may live at once; 0 is DefaultMaxSandboxes.
 	MaxSandboxes int
 	// Warm is how many sandboxes are kept ready for conversations to come.
@@ -122,7 +126,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Replicas = DefaultReplicas
 	}
 	errs := []error{
-		loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes(), c.replicas(), c.store(),
+		loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes(), c.replicas(), c.store(), c.blobs(),
 	}
 	for _, p := range []struct {
 		flag string
@@ -131,6 +135,7 @@ func (c Config) withDefaults() (Config, error) {
 		{"--bin-dir", &c.BinDir},
 		{"--model-key-file", &c.Model.KeyFile},
 		{"--store-password-file", &c.StorePasswordFile},
+		{"--blob-credentials-file", &c.BlobCredentialsFile},
 		{"--agents", &c.Agents},
 		{"--mcp-config", &c.MCPConfig},
 		{"--sandbox-profiles", &c.SandboxProfiles},
@@ -173,6 +178,19 @@ func (c Config) store() error {
 		return errors.New("--store: mongodb://USER@HOST/DATABASE; without it everything is kept in the data folder")
 	}
 	return storeaddr.ValidateFlags(c.StorePasswordFile, storeaddr.Named{Flag: "store", Location: c.Store})
+}
+
+// blobs looks at what can be told without a client of S3, which only the services
+// have: they say the rest.
+func (c Config) blobs() error {
+	switch {
+	case c.BlobURL != "" && !strings.HasPrefix(c.BlobURL, "s3://"):
+		return errors.New("--blob-url: s3://BUCKET; without it contents are kept in the data folder")
+	case (c.BlobURL == "") != (c.BlobCredentialsFile == ""):
+		return errors.New("--blob-url and --blob-credentials-file: a bucket needs both")
+	default:
+		return nil
+	}
 }
 
 // complete says which programs are missing.

@@ -56,6 +56,10 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 		}, "--store: leave the password out"},
 		{"a database that is a file", func(c *Config) { c.Store = "records.db" }, "--store: mongodb://"},
 		{"a password for files", func(c *Config) { c.StorePasswordFile = bin }, "--store-password-file"},
+		{"a folder for contents", func(c *Config) { c.BlobURL, c.BlobCredentialsFile = "file:///tmp", bin }, "--blob-url"},
+		{"a bucket without credentials", func(c *Config) { c.BlobURL = "s3://b" }, "--blob-credentials-file"},
+		{"credentials for nothing", func(c *Config) { c.BlobCredentialsFile = bin }, "--blob-url"},
+		{"credentials that are not there", func(c *Config) { c.BlobURL, c.BlobCredentialsFile = "s3://b", "/nowhere/credentials" }, "--blob-credentials-file"},
 		{"a password that is not there", func(c *Config) { c.Store, c.StorePasswordFile = "mongodb://u@x", "/nowhere/password" }, "--store-password-file"},
 		{"no programs", func(c *Config) { c.BinDir = t.TempDir() }, "make build"},
 	} {

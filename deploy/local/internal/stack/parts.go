@@ -133,6 +133,15 @@ func (s *Stack) keeper(flag, file string) []string {
 	return []string{flag, file}
 }
 
+// contents is where a service is told to keep contents: in a folder, or in the one
+// bucket, in which each has keys of its own.
+func (s *Stack) contents(folder string) []string {
+	if s.cfg.BlobURL != "" {
+		return []string{"--blob-url", s.cfg.BlobURL, "--blob-credentials-file", s.cfg.BlobCredentialsFile}
+	}
+	return []string{"--blob-url", "file://" + folder}
+}
+
 // records is what every service is told of the committed records.
 func (s *Stack) records() []string {
 	args := s.keeper("--store", s.dir.Records())
@@ -165,7 +174,7 @@ func (s *Stack) serviceParts(fga openfga.IDs) []part {
 		stateFacade: s.servicePart(stateFacade, s.stateFacadeArgs()...),
 		modelProxy:  s.servicePart(modelProxy, append(s.verifier(), "--aliases", s.dir.Config("aliases"))...),
 		fileBroker: s.servicePart(fileBroker, append(append(s.verifier(), s.keeper("--handle-store", s.dir.Handles())...),
-			"--blob-url", "file://"+s.dir.Files())...),
+			s.contents(s.dir.Files())...)...),
 		toolBroker: s.servicePart(toolBroker, s.toolBrokerArgs(fga)...),
 	}
 	var out []part
@@ -235,7 +244,7 @@ func (s *Stack) sandboxes() []string {
 // stateFacadeArgs: the demo model makes embeddings, and an endpoint of the operator's
 // may not; without it searches rank by words.
 func (s *Stack) stateFacadeArgs() []string {
-	args := append(append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...), "--blob-url", "file://"+s.dir.Snapshots())
+	args := append(append(s.verifier(), s.keeper("--state-store", s.dir.ThreadState())...), s.contents(s.dir.Snapshots())...)
 	if s.cfg.Model.BaseURL == "" {
 		args = append(args, "--embedding-url", s.address(modelProxy), "--embedding-id", s.ids.modelProxyID(),
 			"--embedding-alias", modelAlias, "--embedding-dimension", strconv.Itoa(demomodel.Dimension))
