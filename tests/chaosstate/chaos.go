@@ -78,7 +78,7 @@ func Run(ctx context.Context, cfg Config) (r *Report, err error) {
 	if c.user, err = c.stack.Client(ctx, stack.User); err != nil {
 		return nil, err
 	}
-	c.hunt = newHunt(c.stack, cfg.Kills, cfg.Progress)
+	c.hunt = newHunt(c.stack, cfg.Kills, cfg.Progress, c.uncertain)
 	if err := c.play(ctx); err != nil {
 		return nil, err
 	}
@@ -205,6 +205,13 @@ func (c *chaos) turn(ctx context.Context, v *thread, mark string, ballast int) e
 		_, _ = fmt.Fprintf(c.Progress, "%d turns, %d saved, %d uncertain\n", n, c.report.Acknowledged, c.report.UncertainReported)
 	}
 	return nil
+}
+
+// uncertain says that a turn ended as uncertain.
+func (c *chaos) uncertain() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.report.UncertainReported > 0
 }
 
 // delta is the text of a text.delta.

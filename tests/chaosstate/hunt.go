@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	// besieged is the program whose answers do not come for good.
+	besieged = "statefacade"
 	// glance is how often an armed process is looked at.
 	glance = 5 * time.Millisecond
 	// search is how often processes to arm are looked for.
@@ -27,6 +29,8 @@ const (
 	// stale is after how long without effect a process is armed with another point
 	// as well, such as one that is bound already and would be killed when it is.
 	stale = time.Second
+	// unborn is how long a new process is left alone in a siege.
+	unborn = 30 * time.Millisecond
 )
 
 // prey is a program that is hunted.
@@ -70,13 +74,16 @@ type hunt struct {
 	stack    *stack.Stack
 	kills    int
 	progress io.Writer
+	// uncertain says that a turn ended as one of which nobody knows whether it was
+	// saved.
+	uncertain func() bool
 
 	mu   sync.Mutex
 	done map[failpoint.Point]int
 }
 
-func newHunt(s *stack.Stack, kills int, progress io.Writer) *hunt {
-	return &hunt{stack: s, kills: kills, progress: progress, done: map[failpoint.Point]int{}}
+func newHunt(s *stack.Stack, kills int, progress io.Writer, uncertain func() bool) *hunt {
+	return &hunt{stack: s, kills: kills, progress: progress, uncertain: uncertain, done: map[failpoint.Point]int{}}
 }
 
 // counts gives the kills so far, and at each point.
@@ -91,12 +98,18 @@ func (h *hunt) counts() (all int, points map[string]int) {
 	return all, points
 }
 
-// enough says that as many were killed as were asked for, and somebody at each
-// point.
+// enough says that as many were killed as were asked for, somebody at each point,
+// and the state facade so often that a commit was left uncertain.
 func (h *hunt) enough() bool {
 	n, _ := h.counts()
-	return n >= h.kills && h.everywhere("")
+	return n >= h.kills && h.everywhere("") && h.uncertain()
 }
+
+// besieges says that it is time to leave a commit uncertain. One kill does not: the
+// worker asks again, and the next state facade knows or does it. So each one is
+// killed as soon as a head is asked for, until workers have given up, and nothing
+// else is hunted meanwhile.
+func (h *hunt) besieges() bool { return h.everywhere(besieged) && !h.uncertain() }
 
 // everywhere says that the program was killed at each of its points; "" is all
 // programs.
@@ -177,6 +190,16 @@ func (h *hunt) of(ctx context.Context, p prey) error {
 		if h.enough() {
 			return h.disarm(all)
 		}
+		if h.besieges() {
+			if p.program != besieged || time.Now().Before(next) && len(all) > 0 {
+				continue
+			}
+			next = time.Now().Add(glance)
+			if all, err = h.besiege(all); err != nil {
+				return err
+			}
+			continue
+		}
 		if time.Now().Before(next) || slices.ContainsFunc(p.after, func(first string) bool { return !h.everywhere(first) }) {
 			continue
 		}
@@ -244,6 +267,37 @@ func (h *hunt) arm(p prey, all []*armed) ([]*armed, error) {
 	}
 	a.since = time.Now()
 	return all, a.signal()
+}
+
+// besiege arms every process of the besieged program at the one point, new ones
+// before they have answered anybody.
+func (h *hunt) besiege(all []*armed) ([]*armed, error) {
+	all = slices.DeleteFunc(all, func(a *armed) bool { return !a.process.Alive() })
+	living, err := h.stack.Processes()
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range living {
+		if q.Program() != besieged || !q.Alive() {
+			continue
+		}
+		at := slices.IndexFunc(all, func(a *armed) bool { return a.process.PID == q.PID })
+		if at < 0 {
+			all = append(all, &armed{process: q, since: time.Now()})
+			continue // a signal before the program handles any would end it
+		}
+		a := all[at]
+		if time.Since(a.since) < unborn {
+			continue
+		}
+		if !slices.Contains(a.points, failpoint.HeadAsked) {
+			a.points = append(a.points, failpoint.HeadAsked)
+		}
+		if err := a.signal(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // pick gives one of the points at which a program was killed least, unless it is

@@ -23,8 +23,8 @@ type Report struct {
 	// PendingRestored are turns that were not said to be saved, and that a later one
 	// found.
 	PendingRestored int `json:"pending_restored"`
-	// UncertainReported are turns that ended with thread_durability_uncertain. None
-	// of them is saved: their end was decided before they said so.
+	// UncertainReported are turns that ended with thread_durability_uncertain, one at
+	// least. None of them is saved: their end was decided before they said so.
 	UncertainReported int `json:"uncertain_reported"`
 	// Violations are turns of which anything else is said that cannot be true.
 	Violations int `json:"violations"`
@@ -52,6 +52,9 @@ func (r *Report) Verdict(kills int) error {
 	}
 	if r.Acknowledged == 0 {
 		errs = append(errs, errors.New("no turn was saved: nothing is shown"))
+	}
+	if r.UncertainReported == 0 {
+		errs = append(errs, errors.New("no commit was left uncertain: nothing is shown of those"))
 	}
 	return errors.Join(errs...)
 }
