@@ -52,6 +52,7 @@ var images = []image{
 	tool("cofferdam-ferretdb", "ferretdb"),
 	tool("cofferdam-s3", "versitygw"),
 	local("cofferdam-mcp-files"),
+	local("cofferdam-nodeidentity"),
 }
 
 func find(name string) (image, error) {

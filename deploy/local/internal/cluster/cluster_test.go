@@ -48,14 +48,13 @@ func TestSecretsAreMadeOnce(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"cofferdam-system/openfga-key/key", "cofferdam-dev/openfga-key/key", "cofferdam-system/blob-credentials/credentials",
-		"cofferdam-dev/blob-credentials/credentials", "cofferdam-system/binding-id-key/key", "cofferdam-system/store-password/password",
+		"cofferdam-system/openfga-key/key", "cofferdam-dev/openfga-key/key", "cofferdam-system/binding-id-key/key", "cofferdam-system/store-password/password",
 	} {
 		if len(got[name]) < keyBytes {
 			t.Errorf("%s has %d bytes", name, len(got[name]))
 		}
 	}
-	for _, name := range []string{"cofferdam-system/tool-credentials", "cofferdam-system/model-keys"} {
+	for _, name := range []string{"cofferdam-system/blob-credentials", "cofferdam-system/tool-credentials", "cofferdam-system/model-keys"} {
 		if _, ok := got[name]; !ok {
 			t.Errorf("%s is missing", name)
 		}

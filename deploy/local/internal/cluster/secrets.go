@@ -57,16 +57,14 @@ func Secrets(d datadir.Dir) ([]byte, error) {
 		return raw
 	}
 	openFGA := keep(d.OpenFGAKey(), randomHex)
-	objects := keep(d.ObjectCredentials(), s3Credentials)
 	items := []object{
 		secret(System, "openfga-key", "key", openFGA), secret(Development, "openfga-key", "key", openFGA),
-		secret(System, "blob-credentials", "credentials", objects), secret(Development, "blob-credentials", "credentials", objects),
 		secret(System, "binding-id-key", "key", keep(d.BindingKey(), randomHex)),
 		secret(System, "capability-keys", "keys.json", keep(d.CapabilityKeys(), sealKeys)),
-		// The database of development knows no users, the sample server and the demo model no keys. The services mount them all
-		// the same.
+		// The database of development knows no users, objects are in a folder, the sample server and the demo model need no
+		// keys. The services mount a Secret all the same.
 		secret(System, "store-password", "password", keep(d.StorePassword(), randomHex)),
-		secret(System, "tool-credentials", "", nil), secret(System, "model-keys", "", nil),
+		secret(System, "blob-credentials", "", nil), secret(System, "tool-credentials", "", nil), secret(System, "model-keys", "", nil),
 	}
 	if _, err := issuer.Open(d); err != nil {
 		return nil, errors.Join(append(errs, err)...)
@@ -103,9 +101,4 @@ func sealKeys() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key, KeyID: rand.Text(), Use: "enc", Algorithm: string(jose.A256GCMKW)}}})
-}
-
-// s3Credentials is a file in the form of AWS's shared credentials.
-func s3Credentials() ([]byte, error) {
-	return fmt.Appendf(nil, "[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", rand.Text(), rand.Text()), nil
 }

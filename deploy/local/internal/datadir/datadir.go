@@ -183,12 +183,8 @@ func (d Dir) OpenFGAKey() string { return d.in(nameKeys, "openfga.key") }
 // capabilities; those stand among the committed records.
 func (d Dir) CapabilityKeys() string { return d.in(nameKeys, "capability-encryption.jwks") }
 
-// ObjectCredentials is the file of AWS's form with the credentials of an object
-// store, and StorePassword that of the database's user, of an installation that is
+// StorePassword is the password of the database's user, of an installation that is
 // prepared from here.
-func (d Dir) ObjectCredentials() string { return d.in(nameKeys, "objects.credentials") }
-
-// StorePassword stands beside ObjectCredentials.
 func (d Dir) StorePassword() string { return d.in(nameKeys, "store.password") }
 
 // IssuerKey is the JWK with which callers' tokens are signed.
