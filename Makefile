@@ -160,8 +160,8 @@ scale: build ## Run BINDINGS (1000) conversations at once, each in its own sandb
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./tests/scale/cmd/scale -bindings $(BINDINGS)
 
 .PHONY: certify
-certify: build ## Check HARNESS (native) against the fifteen requirements of the worker protocol; BINDINGS (1000) at once
-	@exec $(BIN)/cofferdam certify --harness $(HARNESS) --bindings $(BINDINGS)
+certify: build ## Check HARNESS (native) against the fifteen requirements of the worker protocol; says which it cannot show
+	@exec $(BIN)/cofferdam certify --harness $(HARNESS)
 
 .PHONY: chaos-tools
 chaos-tools: build ## Make CALLS (1000) tool calls while broker, workers and control plane are killed; counts what happened twice

@@ -17,7 +17,6 @@ import (
 	"cofferdam.dev/tests/internal/apiclient"
 	"cofferdam.dev/tests/internal/impostor"
 	"cofferdam.dev/tests/internal/procs"
-	"cofferdam.dev/tests/stack"
 )
 
 // staleLease is the code of the one refusal that fencing gives.
@@ -143,12 +142,7 @@ func (w *world) replace(ctx context.Context, run apiclient.Started, generation u
 	if _, err := w.end(ctx, 0, run); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return stack.Until(ctx, func() (bool, error) {
-		b, err := w.operator.Binding(ctx, run.BindingID)
-		return err == nil && b.Generation > generation && b.Ending == 0, err
-	})
+	return w.awaitGeneration(ctx, run, generation)
 }
 
 func (w *world) recordOf(ctx context.Context, run apiclient.Started) (record, error) {
@@ -213,13 +207,8 @@ func (w *world) staleResume(ctx context.Context) error {
 	if run, pending, err = w.interrupted(ctx, c); err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]any{"agent_id": c.agent, "epoch": run.Epoch})
-	if err != nil {
+	if err := w.clear(ctx, c, run.Epoch); err != nil {
 		return err
-	}
-	a, err := w.users[0].Do(ctx, http.MethodPost, "/api/v1/conversations/"+c.conversation+"/clear", "application/json", strings.NewReader(string(body)))
-	if err = errors.Join(err, a.Err()); err != nil {
-		return fmt.Errorf("clear: %w", err)
 	}
 	if d.stale, err = w.decide(ctx, run, pending, "approve"); err != nil {
 		return err

@@ -127,6 +127,7 @@ func violations(t *testing.T) []violation {
 		add(4, what, judgeDecisions(d))
 	}
 
+	more(t, add)
 	for what, change := range map[string]func([]string) []string{
 		"a log without its beginning":    func(s []string) []string { return s[1:] },
 		"a log without an end":           func(s []string) []string { return s[:len(s)-1] },

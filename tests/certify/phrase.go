@@ -59,3 +59,6 @@ func ask() step {
 	s["do"] = "approve"
 	return s
 }
+
+// recall has it say what it remembers.
+func recall() step { return step{"do": "recall"} }

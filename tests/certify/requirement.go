@@ -16,19 +16,17 @@ func Requirements() []Requirement {
 	return []Requirement{
 		{1, "distinct claim and pod UIDs for concurrent bindings", distinct},
 		{2, "same-binding reuse and cross-replica control-plane reconnect", reuse},
-		{3, "eviction, hibernation, expiration, clear, replacement, and orphan reconciliation", elsewhere(
-			"`make test` runs these against the installation's programs (tests/e2e, tests/chaosreplicas)")},
+		{3, "eviction, hibernation, expiration, clear, replacement, and orphan reconciliation", lifecycle},
 		{4, "stale event, state write, resume, and ToolBroker-call fencing", fencing},
-		{5, "no cross-binding filesystem/process/environment/network/state visibility", elsewhere("`make test` does (tests/escape)")},
-		{6, "zero raw credential canaries in environment, mounts, process arguments, logs, core dumps, and artifacts", elsewhere("`make test` does (tests/e2e)")},
-		{7, "default-deny egress and metadata/Kubernetes API denial", elsewhere("`make test` does (tests/escape)")},
+		{5, "no cross-binding filesystem/process/environment/network/state visibility", visibility},
+		{6, "zero raw credential canaries in environment, mounts, process arguments, logs, core dumps, and artifacts", canaries},
+		{7, "default-deny egress and metadata/Kubernetes API denial", egress},
 		{8, "resource-limit and infinite-loop containment", elsewhere("`make test` does (tests/escape)")},
 		{9, "canonical stream compatibility, backpressure, cancellation, and client disconnect", streams},
-		{10, "warm-pool claim exclusivity and destroy-on-release", elsewhere("`make test` does (services/controlplane)")},
-		{11, "signed image, expected digest, RuntimeClass, Pod Security, seccomp, and capability-drop verification", elsewhere(
-			"there are no pods on one machine: check the images' signatures and the admission policy in a cluster")},
+		{10, "warm-pool claim exclusivity and destroy-on-release", pool},
+		{11, "signed image, expected digest, RuntimeClass, Pod Security, seccomp, and capability-drop verification", deployment},
 		{12, "1,000-binding isolation and capacity testing", elsewhere("`make scale` does")},
-		{13, "durable thread restore and ambiguous-commit behavior", elsewhere("`make chaos-state` does")},
+		{13, "durable thread restore and ambiguous-commit behavior", threads},
 		{14, "user/agent/organization memory scope and revision-conflict behavior", elsewhere("`make test` does (services/statefacade)")},
 		{15, "end-to-end trace propagation, redaction, and bounded collector-outage behavior", elsewhere(
 			"the stack of one machine exports to no collector: `make test` does (pkg/telemetry)")},

@@ -160,3 +160,27 @@ func (w *world) terminal(ctx context.Context, run apiclient.Started) (string, er
 	})
 	return end, err
 }
+
+// text is what the agent said.
+func (r turn) text() string {
+	var b strings.Builder
+	for _, e := range r.events {
+		var d struct {
+			Delta string `json:"delta"`
+		}
+		if e.Type == "text.delta" && json.Unmarshal(e.Data, &d) == nil {
+			b.WriteString(d.Delta)
+		}
+	}
+	return b.String()
+}
+
+// patiently is tell for a moment in which a part of the stack may be starting again.
+func (c *talk) patiently(ctx context.Context, steps ...step) (r turn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return r, stack.Until(ctx, func() (bool, error) {
+		r, err = c.tell(ctx, steps...)
+		return err == nil, err
+	})
+}

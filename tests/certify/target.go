@@ -128,7 +128,14 @@ const (
 	plain = "certified"
 	// careful asks before it calls a tool.
 	careful = "certified-careful"
+	// warm has sandboxes that are kept ready.
+	warm = "certified-warm"
+	// short has sandboxes that do not live for long.
+	short = "certified-short"
 )
+
+// lifetimeSeconds is how long those of short live: many times as long as a turn takes.
+const lifetimeSeconds = 15
 
 // configure writes what the stack is started with, and gives the flags for it.
 func (t target) configure(folder string) ([]string, error) {
@@ -144,10 +151,23 @@ func (t target) configure(folder string) ([]string, error) {
 		maps.Copy(a, more)
 		return a
 	}
+	ready := maps.Clone(t.profile)
+	ready["name"], ready["warm"] = warm, warmWorkers
+	brief := maps.Clone(t.profile)
+	limits, _ := brief["limits"].(map[string]any)
+	limits = maps.Clone(limits)
+	if limits == nil {
+		limits = map[string]any{}
+	}
+	limits["lifetime_seconds"] = lifetimeSeconds
+	brief["name"], brief["limits"] = short, limits
 	var flags []string
 	for file, doc := range map[string]any{
-		"agents":           map[string]any{"agents": []any{agent(plain, nil), agent(careful, map[string]any{"approve_tools": []string{"fs.*"}})}},
-		"sandbox-profiles": map[string]any{"profiles": []any{t.profile}},
+		"agents": map[string]any{"agents": []any{
+			agent(plain, nil), agent(careful, map[string]any{"approve_tools": []string{"fs.*"}}), agent(warm, map[string]any{"profile": warm}),
+			agent(short, map[string]any{"profile": short}),
+		}},
+		"sandbox-profiles": map[string]any{"profiles": []any{t.profile, ready, brief}},
 	} {
 		raw, err := json.Marshal(doc)
 		if err != nil {

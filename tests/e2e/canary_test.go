@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"crypto/rand"
-	"encoding/json"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,96 +10,37 @@ import (
 	"testing"
 
 	"cofferdam.dev/tests/internal/procs"
+	"cofferdam.dev/tests/internal/secrets"
 )
-
-// token matches a compact JWS or JWT: three parts of base64url, the first of which
-// begins with {" as it must.
-var token = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}`)
 
 // link is that to the page for people, as a person is told it.
 var link = regexp.MustCompile(`/ui/#code=\S+\n`)
 
-// secrets are what nothing may show, by what they are for.
-type secrets map[string]string
-
 // secretsOf collects the keys of a stack and the tokens of its callers.
-func (w *world) secretsOf(t *testing.T) secrets {
+func (w *world) secretsOf(t *testing.T) secrets.Secrets {
 	t.Helper()
-	found := secrets{"credential of a tool": toolCredential, "token of the user": bearer(t, w.user.Authorization())}
-	for path, raw := range filesUnder(t, w.Data, "keys") {
-		for _, s := range keysIn(raw) {
-			found["key in "+path] = s
-		}
+	found, err := secrets.OfStack(w.Data)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, file := range []string{"keys/openfga.key", "keys/binding-ids.key", "keys/issuer.jwk", "keys/capability-encryption.jwks"} {
-		if found["key in "+file] == "" {
-			t.Fatalf("%s: no key found in it", file)
-		}
-	}
+	found["credential of a tool"], found["token of the user"] = toolCredential, bearer(t, w.user.Authorization())
 	return found
 }
 
 func bearer(t *testing.T, header string) string {
 	t.Helper()
 	value, ok := strings.CutPrefix(header, "Bearer ")
-	if !ok || !token.MatchString(value) {
+	if !ok || !secrets.Token.MatchString(value) {
 		t.Fatal("the user has no token that the pattern matches")
 	}
 	return value
-}
-
-// keysIn gives the private parts of a JWK or a set of them, or the whole of a key
-// that is plain text.
-func keysIn(raw []byte) []string {
-	type key struct {
-		D string `json:"d"`
-		K string `json:"k"` // of a symmetric one
-	}
-	var doc struct {
-		key
-
-		Keys []key `json:"keys"`
-	}
-	if json.Unmarshal(raw, &doc) != nil {
-		return []string{strings.TrimSpace(string(raw))}
-	}
-	var found []string
-	for _, k := range append(doc.Keys, doc.key) {
-		if secret := k.D + k.K; secret != "" {
-			found = append(found, secret)
-		}
-	}
-	return found
-}
-
-// in names the secrets that stand in a text.
-func (s secrets) in(text string) []string {
-	var found []string
-	for what, secret := range s {
-		if strings.Contains(text, secret) {
-			found = append(found, what)
-		}
-	}
-	if token.MatchString(text) {
-		found = append(found, "a token")
-	}
-	return found
 }
 
 // filesUnder reads the regular files under a folder of the data, by their path in
 // it.
 func filesUnder(t *testing.T, data, folder string) map[string][]byte {
 	t.Helper()
-	found := map[string][]byte{}
-	root := os.DirFS(data)
-	err := fs.WalkDir(root, folder, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		raw, err := fs.ReadFile(root, path)
-		found[path] = raw
-		return err
-	})
+	found, err := secrets.FilesUnder(data, folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +61,7 @@ func TestNothingShowsASecretWhileAWorkerWorks(t *testing.T) {
 	if env, err := procs.Environment(worker.PID); err != nil || len(env) > 0 {
 		t.Errorf("the worker's environment is %q, %v", env, err)
 	}
-	if found := s.in(strings.Join(worker.Args, "\n")); len(found) > 0 {
+	if found := s.In(strings.Join(worker.Args, "\n")); len(found) > 0 {
 		t.Errorf("the worker's arguments show %v", found)
 	}
 	w.checkFilesOf(t, s, worker)
@@ -138,7 +77,7 @@ func TestNothingShowsASecretWhileAWorkerWorks(t *testing.T) {
 }
 
 // checkFilesOf checks what a worker has open and what it wrote.
-func (w *world) checkFilesOf(t *testing.T, s secrets, worker procs.Process) {
+func (w *world) checkFilesOf(t *testing.T, s secrets.Secrets, worker procs.Process) {
 	t.Helper()
 	files, err := procs.Files(worker.PID)
 	if err != nil || len(files) < 3 {
@@ -159,7 +98,7 @@ func (w *world) checkFilesOf(t *testing.T, s secrets, worker procs.Process) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := s.in(string(raw)); len(found) > 0 {
+		if found := s.In(string(raw)); len(found) > 0 {
 			t.Errorf("%s, which the worker has open, shows %v", target, found)
 		}
 	}
@@ -167,7 +106,7 @@ func (w *world) checkFilesOf(t *testing.T, s secrets, worker procs.Process) {
 		t.Fatalf("the worker works in %s", worker.Folder)
 	}
 	for path, raw := range filesUnder(t, root, "workspace") {
-		if found := s.in(string(raw)); len(found) > 0 {
+		if found := s.In(string(raw)); len(found) > 0 {
 			t.Errorf("%s shows %v", path, found)
 		}
 	}
@@ -175,7 +114,7 @@ func (w *world) checkFilesOf(t *testing.T, s secrets, worker procs.Process) {
 
 // checkMemoryOf looks for what a worker must never be given. That it speaks the
 // mark shows that the search finds what is there.
-func (w *world) checkMemoryOf(t *testing.T, s secrets, worker procs.Process, mark string) {
+func (w *world) checkMemoryOf(t *testing.T, s secrets.Secrets, worker procs.Process, mark string) {
 	t.Helper()
 	texts := []string{mark}
 	for _, secret := range s {
@@ -191,7 +130,7 @@ func (w *world) checkMemoryOf(t *testing.T, s secrets, worker procs.Process, mar
 			known = true
 			continue
 		}
-		t.Errorf("the worker's memory holds %v", s.in(text))
+		t.Errorf("the worker's memory holds %v", s.In(text))
 	}
 	if !known {
 		t.Error("the worker's memory lacks what it said itself, so the search proves nothing")
@@ -199,21 +138,21 @@ func (w *world) checkMemoryOf(t *testing.T, s secrets, worker procs.Process, mar
 }
 
 // checkProcesses checks what anybody on the machine can see of the stack.
-func (w *world) checkProcesses(t *testing.T, s secrets) {
+func (w *world) checkProcesses(t *testing.T, s secrets.Secrets) {
 	t.Helper()
 	all, err := w.Processes()
 	if err != nil || len(all) < 10 {
 		t.Fatalf("processes %v, %v", all, err)
 	}
 	for _, p := range all {
-		if found := s.in(strings.Join(p.Args, "\n")); len(found) > 0 {
+		if found := s.In(strings.Join(p.Args, "\n")); len(found) > 0 {
 			t.Errorf("the arguments of %s show %v", p.Program(), found)
 		}
 		env, err := procs.Environment(p.PID)
 		if err != nil {
 			t.Errorf("%s: %v", p, err)
 		}
-		shown := s.in(strings.Join(env, "\n"))
+		shown := s.In(strings.Join(env, "\n"))
 		if len(shown) == 1 && p.Args[1] == gateArgument {
 			continue // over stdio, MCP hands a server its credential in the environment
 		}
@@ -225,7 +164,7 @@ func (w *world) checkProcesses(t *testing.T, s secrets) {
 
 // checkLogs checks all logs, which here are those of level debug: no secret, and
 // nothing of what was said or who said it.
-func (w *world) checkLogs(t *testing.T, s secrets, private ...string) {
+func (w *world) checkLogs(t *testing.T, s secrets.Secrets, private ...string) {
 	t.Helper()
 	logs := filesUnder(t, w.Data, "logs")
 	bytes, workers := 0, 0
@@ -234,7 +173,7 @@ func (w *world) checkLogs(t *testing.T, s secrets, private ...string) {
 		if strings.HasPrefix(path, "logs/workers/") {
 			workers++
 		}
-		if found := s.in(string(raw)); len(found) > 0 {
+		if found := s.In(string(raw)); len(found) > 0 {
 			t.Errorf("%s shows %v", path, found)
 		}
 		for _, text := range private {
@@ -249,7 +188,7 @@ func (w *world) checkLogs(t *testing.T, s secrets, private ...string) {
 	// The link to the page for people is said on purpose: its code signs in there, once,
 	// and is no token anywhere.
 	said := link.ReplaceAllString(w.Said(), "")
-	if found := s.in(said); len(found) > 0 {
+	if found := s.In(said); len(found) > 0 {
 		t.Errorf("what the command says shows %v", found)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"cofferdam.dev/tests/internal/procs"
+	"cofferdam.dev/tests/internal/secrets"
 )
 
 // services are the programs with an identity, whose main listener wants one too.
@@ -125,7 +126,7 @@ func (w *world) checkSockets(t *testing.T, atLeast int, folder string) {
 }
 
 // checkMetrics checks what the services publish for operators.
-func (w *world) checkMetrics(t *testing.T, s secrets, private ...string) {
+func (w *world) checkMetrics(t *testing.T, s secrets.Secrets, private ...string) {
 	t.Helper()
 	client := httpClient(t)
 	listening := w.listening(t)
@@ -142,7 +143,7 @@ func (w *world) checkMetrics(t *testing.T, s secrets, private ...string) {
 					t.Errorf("the metrics of %s tell of a conversation: %q", program, text)
 				}
 			}
-			if found := s.in(body); len(found) > 0 {
+			if found := s.In(body); len(found) > 0 {
 				t.Errorf("the metrics of %s show %v", program, found)
 			}
 		}

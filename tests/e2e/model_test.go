@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"cofferdam.dev/tests/internal/procs"
+	"cofferdam.dev/tests/internal/secrets"
 	"cofferdam.dev/tests/stack"
 )
 
@@ -109,7 +110,7 @@ func TestAModelElsewhereIsGivenItsKeyByTheProxyAlone(t *testing.T) {
 	}
 	model.check(t)
 
-	secret := secrets{"key of the model": modelKey}
+	secret := secrets.Secrets{"key of the model": modelKey}
 	worker := c.worker(t, first.BindingID)
 	if found, err := procs.Holds(worker.PID, modelKey); err != nil || len(found) > 0 {
 		t.Errorf("the worker's memory holds the key: %v, %v", found, err)
@@ -134,12 +135,12 @@ func (e *endpoint) check(t *testing.T) {
 	for i, r := range e.requests {
 		for name, values := range r.Header {
 			text := strings.Join(values, " ")
-			if name != "Authorization" && (strings.Contains(text, modelKey) || token.MatchString(text)) ||
+			if name != "Authorization" && (strings.Contains(text, modelKey) || secrets.Token.MatchString(text)) ||
 				strings.HasPrefix(name, "Cofferdam") || name == "Cookie" || name == "Traceparent" || name == "Baggage" {
 				t.Errorf("the endpoint was sent the header %s", name)
 			}
 		}
-		if token.MatchString(e.bodies[i]) || strings.Contains(e.bodies[i], modelKey) || !strings.Contains(e.bodies[i], `"some-model"`) {
+		if secrets.Token.MatchString(e.bodies[i]) || strings.Contains(e.bodies[i], modelKey) || !strings.Contains(e.bodies[i], `"some-model"`) {
 			t.Errorf("the endpoint was sent %s", e.bodies[i])
 		}
 	}

@@ -5,13 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/isolation"
+	"cofferdam.dev/tests/internal/forbidden"
 	"cofferdam.dev/tests/internal/impostor"
 	"cofferdam.dev/tests/internal/procs"
 )
@@ -196,37 +195,26 @@ func (e endpoints) ask(t *testing.T, in procs.Process, d door) (status int, err 
 	if err != nil {
 		t.Fatal(err)
 	}
-	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", in.PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = network.Close() }()
 	req := e.request(t, d)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		if _, _, errno := syscall.RawSyscall(sysSetns, network.Fd(), syscall.CLONE_NEWNET, 0); errno != 0 {
-			err = errno
-			return
-		}
-		var conn net.Conn
-		if conn, err = (&net.Dialer{Timeout: dialTimeout}).DialContext(req.Context(), "tcp", u.Host); err != nil {
-			return
+	err = forbidden.Within(in.PID, func() error {
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(req.Context(), "tcp", u.Host)
+		if err != nil {
+			return err
 		}
 		defer func() { _ = conn.Close() }()
-		if err = conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-			return
+		if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+			return err
 		}
-		if err = req.Write(conn); err != nil {
-			return
+		if err := req.Write(conn); err != nil {
+			return err
 		}
-		var res *http.Response
-		if res, err = http.ReadResponse(bufio.NewReader(conn), req); err == nil {
-			_, err = io.Copy(io.Discard, res.Body) // an answer that is not read to its end is the run's failure
-			status, err = res.StatusCode, errors.Join(err, res.Body.Close())
+		res, err := http.ReadResponse(bufio.NewReader(conn), req)
+		if err != nil {
+			return err
 		}
-	}()
-	<-done
+		status = res.StatusCode
+		_, err = io.Copy(io.Discard, res.Body) // an answer that is not read to its end is the run's failure
+		return errors.Join(err, res.Body.Close())
+	})
 	return status, err
 }

@@ -10,24 +10,35 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"cofferdam.dev/tests/certify"
+	"cofferdam.dev/tests/internal/forbidden"
 	"cofferdam.dev/tests/internal/impostor"
 )
 
 // notCertified is the exit status where all was tried, and not everything has passed.
 const notCertified = 3
 
+// The first thread is the main goroutine's alone: see forbidden.Within.
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // nothing that comes later is sure to be on it
+
 func main() { os.Exit(run()) }
 
 func run() int {
+	pretends := len(os.Args) == 2 && os.Args[1] == impostor.Argument
+	if !pretends && os.Geteuid() == 0 && os.Getenv(certify.NetworkVariable) == "" {
+		// What is forbidden listens at the real addresses; the stack is on loopback anyway.
+		fmt.Fprintln(os.Stderr, "network namespace:", forbidden.EnterNetwork(certify.NetworkVariable))
+		return 1 // it returned, so it failed
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if len(os.Args) == 2 && os.Args[1] == impostor.Argument {
+	if pretends {
 		err = impostor.Serve(ctx, os.Stdin, os.Stdout)
 	} else {
 		err = certification(ctx)
