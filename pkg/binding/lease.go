@@ -18,23 +18,25 @@ import (
 // whoever wrote it. Faults: stale_lease when the record has moved on otherwise,
 // not_found, capacity when MaxEnding wait to be concluded.
 func (w *Writer) Replace(ctx context.Context, bindingID string, epoch, generation uint32, claimName func(generation uint32) string, profile string) (Record, error) {
-	return w.replaceWhere(ctx, "binding.Replace", bindingID, Filter{Epoch: &epoch, Generation: &generation}, claimName, profile)
+	lease := Lease{Profile: profile, State: LeaseClaiming}
+	return w.replaceWhere(ctx, "binding.Replace", bindingID, Filter{Epoch: &epoch, Generation: &generation}, claimName, lease)
 }
 
 // ReplaceIdle is Replace where no run is active: the write asks, so that a run
-// which started since the record was read keeps its sandbox. Faults: as Replace,
-// and stale_lease while a run is active.
+// which started since the record was read keeps its sandbox. The new lease is
+// hibernated. Faults: as Replace, and stale_lease while a run is active.
 func (w *Writer) ReplaceIdle(ctx context.Context, bindingID string, epoch, generation uint32, claimName func(generation uint32) string, profile string) (Record, error) {
 	none := ""
-	return w.replaceWhere(ctx, "binding.ReplaceIdle", bindingID, Filter{Epoch: &epoch, Generation: &generation, RunID: &none}, claimName, profile)
+	lease := Lease{Profile: profile, State: LeaseHibernated}
+	return w.replaceWhere(ctx, "binding.ReplaceIdle", bindingID, Filter{Epoch: &epoch, Generation: &generation, RunID: &none}, claimName, lease)
 }
 
-func (w *Writer) replaceWhere(ctx context.Context, op, bindingID string, f Filter, claimName func(generation uint32) string, profile string) (Record, error) {
+func (w *Writer) replaceWhere(ctx context.Context, op, bindingID string, f Filter, claimName func(generation uint32) string, lease Lease) (Record, error) {
 	epoch, generation := *f.Epoch, *f.Generation
 	if claimName == nil || generation == math.MaxUint32 {
 		return Record{}, misuse(op, "a lease needs a claim name and a generation")
 	}
-	lease := Lease{ClaimName: claimName(generation + 1), Profile: profile, State: LeaseClaiming}
+	lease.ClaimName = claimName(generation + 1)
 	r, err := w.update(ctx, bindingID, f, func(r *Record) error { return r.replace(lease) })
 	if errors.Is(err, ErrFenced) {
 		r, err = w.standing(ctx, bindingID, func(r Record) bool {

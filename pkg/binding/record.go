@@ -81,6 +81,10 @@ const (
 	LeaseReady LeaseState = "ready"
 	// LeaseBound has a worker that accepted bind.
 	LeaseBound LeaseState = "bound"
+	// LeaseHibernated has a generation and a claim name, as in claiming, and nobody
+	// claims: the sandbox was given back, and the start of the next run moves the lease
+	// to claiming.
+	LeaseHibernated LeaseState = "hibernated"
 )
 
 // Lease is one sandbox, for one generation.

@@ -71,7 +71,7 @@ func (r *Record) resume(p ResumeParams, run Run, revision uint64) error {
 		return fault.New(fault.InterruptConflict, "binding.Resume")
 	}
 	run.AskedBy, run.Carried = p.AskedBy, p.Carried
-	r.Run = &run
+	r.run(run)
 	r.Resumed = &Resumed{InterruptID: p.InterruptID, Revision: p.Revision, DecisionHash: p.DecisionHash, RunID: run.ID, InterruptHash: p.InterruptHash}
 	r.Interrupt = nil
 	r.Revision++

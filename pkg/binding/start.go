@@ -92,9 +92,19 @@ func (r *Record) start(p StartParams, run Run, revision uint64) error {
 	if p.NoInterrupt && r.Interrupt != nil {
 		return fault.New(fault.InterruptConflict, "binding.Start")
 	}
-	r.Run = &run
+	r.run(run)
 	r.Revision++
 	return nil
+}
+
+// run makes a run the active one. A sandbox is claimed for it from now on.
+func (r *Record) run(run Run) {
+	r.Run = &run
+	if r.Lease != nil && r.Lease.State == LeaseHibernated {
+		lease := *r.Lease
+		lease.State = LeaseClaiming
+		r.Lease = &lease
+	}
 }
 
 func (r *Record) startable(p StartParams, run Run, revision uint64) error {

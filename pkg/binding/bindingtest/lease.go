@@ -209,4 +209,26 @@ func replaceIdle(x *world) {
 	if now := x.load(id); now.Generation != before.Generation || now.Run == nil || now.Run.ID != before.Run.ID || len(now.Ending) != 0 {
 		x.Fatalf("%+v", now)
 	}
+	for what, wake := range map[string]func() string{
+		"start":  func() string { return x.bound() },
+		"resume": func() string { id, _ := x.interrupted(); return id },
+	} {
+		id := wake()
+		before := x.load(id)
+		r, err := x.w.ReplaceIdle(x.ctx, id, before.Epoch, before.Generation, name(id), "p")
+		x.must(err)
+		if r.Generation != before.Generation+1 || r.Lease.State != binding.LeaseHibernated || r.Lease.InstanceUID != "" || r.Lease.ClaimName != name(id)(r.Generation) {
+			x.Fatalf("%+v", r.Lease)
+		}
+		x.concludeAll(id)
+		if what == "start" {
+			_, err = x.w.Start(x.ctx, x.params(id, "key"))
+		} else {
+			_, err = x.w.Resume(x.ctx, x.decision(id, *r.Interrupt, "yes"))
+		}
+		x.must(err)
+		if now := x.load(id); now.Generation != r.Generation || now.Lease.State != binding.LeaseClaiming || now.Lease.ClaimName != r.Lease.ClaimName {
+			x.Fatalf("%s: %+v", what, now.Lease)
+		}
+	}
 }

@@ -18,7 +18,7 @@ func outcomeInvariants() []Invariant {
 		{"T92", "store_away", "While the store does not answer, every write says so and changes nothing that it does not own up to.", storeAway},
 		{"T93", "start_lost_reply", "A start whose reply was lost knows its own run from one that the same replica started meanwhile.", startLostReply},
 		{"T94", "all_effects_bounded", "A run has no more than 4096 effects in all, and who concludes it reads none of their outcomes.", allEffectsBounded},
-		{"T95", "replace_idle", "A lease is replaced for being idle only where no run is active when it is written.", replaceIdle},
+		{"T95", "replace_idle", "A lease is replaced for being idle only where no run is active when it is written, and is hibernated until one starts.", replaceIdle},
 		{"T96", "resume_carries", "The calls that a resume carries over stand in its run, while it is ending, and in its document.", resumeCarries},
 		{"T97", "effect_granted", "An effect that needs a grant is admitted only in the run that carries a decision to make that very call, and once.", effectGranted},
 		{"T98", "first_stream", "Of several streams of a run that awaits its first one, one is it, also when the answer is lost; a run that awaits none, or has ended, has none.", firstStream},

@@ -33,6 +33,7 @@ func serveFlags(fs *flag.FlagSet, c *stack.Config) {
 	dataFlag(fs, &c.DataDir)
 	fs.IntVar(&c.Replicas, "replicas", stack.DefaultReplicas, "how many replicas of the control plane share the store and the sandboxes, each at an address of its own")
 	fs.DurationVar(&c.TakeOverAfter, "take-over-after", 0, "how long a replica must be silent before the others take its runs over (default that of the control plane)")
+	fs.DurationVar(&c.IdleAfter, "idle-after", 0, "how long a sandbox may wait for the next turn before it is given back, and the conversation goes on in another one (default that of the control plane)")
 	fs.StringVar(&c.Listen, "listen", stack.DefaultListen, "loopback `ADDRESS` of the public API; port 0 takes a free one")
 	fs.StringVar(&c.OperatorListen, "operator-listen", "127.0.0.1:0", "loopback `ADDRESS` of the operators' API; port 0 takes a free one")
 	fs.StringVar(&c.Model.BaseURL, "model-base-url", "", "`URL` of an endpoint with /chat/completions, in the place of the built-in demo model")

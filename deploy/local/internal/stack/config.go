@@ -82,6 +82,9 @@ type Config struct {
 	// TakeOverAfter is how long a replica must be silent before the others take its
 	// runs over; 0 is the control plane's default.
 	TakeOverAfter time.Duration
+	// IdleAfter is how long a sandbox may wait for the next turn before it is given
+	// back; 0 is the control plane's default.
+	IdleAfter time.Duration
 	// Model takes the place of the demo model where its BaseURL is set.
 	Model Model
 	// Agents is a file of agents in the place of the demo agent; empty is that.
@@ -166,6 +169,9 @@ func (c Config) replicas() error {
 	}
 	if c.TakeOverAfter < 0 {
 		errs = append(errs, errors.New("--take-over-after: not negative"))
+	}
+	if c.IdleAfter < 0 {
+		errs = append(errs, errors.New("--idle-after: not negative"))
 	}
 	return errors.Join(errs...)
 }

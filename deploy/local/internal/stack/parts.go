@@ -274,6 +274,9 @@ func (s *Stack) controlPlanePart(replica string, fga openfga.IDs, sandboxes ...s
 	if t := s.cfg.TakeOverAfter; t > 0 {
 		own = append(own, "--take-over-after", t.String(), "--beat-every", (t / beatsPerTakeOver).String())
 	}
+	if t := s.cfg.IdleAfter; t > 0 {
+		own = append(own, "--idle-after", t.String())
+	}
 	for _, name := range []string{capability, toolBroker, fileBroker} {
 		own = append(own, "--"+name, s.address(name))
 	}
