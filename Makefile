@@ -100,6 +100,19 @@ test: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## R
 # tests/ runs what is in ./bin, which the test cache does not see: hence -count=1.
 # Its tests start whole stacks, so one package at a time.
 
+# On a cluster, as root; GVISOR=1 adds gVisor. Compiled before, because there is no way
+# out of the cluster's network. TESTS picks some of them.
+CLUSTER_IMAGES ?= cofferdam-probe
+TESTS          ?= .
+.PHONY: test-cluster
+test-cluster: ## Start a Kubernetes cluster (deploy/cluster), run tests/cluster in its network, and end it
+	@start=$$SECONDS; \
+	$(MAKE) images IMAGES="$(CLUSTER_IMAGES)" >&2; \
+	CGO_ENABLED=0 $(GO) test -c $(TESTFLAGS) -tags cluster -o $(BIN)/cluster.test ./tests/cluster; \
+	cd tests/cluster; \
+	CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/cluster.test -test.v -test.timeout 15m -test.run '$(TESTS)' >&2; \
+	printf '{"target":"test-cluster","passed":true,"seconds":%d}\n' $$((SECONDS - start))
+
 .PHONY: test-race
 test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Look for races: every test uncached, in random order, on 1 and 4 processors
 	@start=$$SECONDS; \
@@ -112,6 +125,7 @@ lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf, Go and
 	@$(BIN)/buf lint
 	@$(BIN)/buf format --diff --exit-code
 	@CGO_ENABLED=0 $(GO) vet work
+	@CGO_ENABLED=0 $(GO) vet -tags cluster ./tests/cluster/...
 	@CGO_ENABLED=0 $(GO) vet -tags benchtools ./services/toolbroker ./services/controlplane/internal/api ./pkg/binding/bindingstore
 	@CGO_ENABLED=0 $(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
 	@for module in $(OWN_TOOLS); do \

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -98,7 +99,7 @@ func (b builder) write(name string, img v1.Image, programs map[string]string) (b
 		return built{}, err
 	}
 	result := built{
-		Name: name, Digest: digest.String(), Reference: b.repository + name + "@" + digest.String(),
+		Name: name, Digest: digest.String(), Reference: b.repository + strings.TrimPrefix(name, "cofferdam-") + "@" + digest.String(),
 		Archive: name + ".tar", SBOM: name + ".cdx.json",
 	}
 	referrers := []referrer{{mediaType: "application/vnd.cyclonedx+json", content: bill}}

@@ -53,6 +53,7 @@ var images = []image{
 	tool("cofferdam-s3", "versitygw"),
 	local("cofferdam-mcp-files"),
 	local("cofferdam-nodeidentity"),
+	{name: "cofferdam-probe", programs: []program{{"probe", "tests", "./cluster/internal/probe"}}},
 }
 
 func find(name string) (image, error) {
