@@ -37,7 +37,7 @@ UNIT_PKGS   = $(shell $(GO) list -m -f '{{if ne .Path "cofferdam.dev/tests"}}{{.
 # Outside the workspace: their dependencies must not move the services' versions.
 TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 # Those of them that hold code of our own.
-OWN_TOOLS    := tools/ferretdb tools/images tools/openfga tools/protobuf tools/repocheck tools/versitygw
+OWN_TOOLS    := tools/coredns tools/ferretdb tools/images tools/openfga tools/protobuf tools/repocheck tools/versitygw
 COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go tests/certify/cmd/*/main.go))
 BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
 
@@ -237,6 +237,11 @@ bin/cofferdam-ferretdb: $(filter-out %_test.go,$(wildcard tools/ferretdb/*))
 bin/cofferdam-s3: $(filter-out %_test.go,$(wildcard tools/versitygw/*))
 	@$(call say,building an S3 server for the tests (about a minute the first time) ...)
 	@$(call build_tool,versitygw,$(BIN)/cofferdam-s3 .)
+
+# The resolver of sandboxes; `make images` builds it by itself.
+bin/cofferdam-dns: $(filter-out %_test.go,$(wildcard tools/coredns/*))
+	@$(call say,building the resolver (about 2 minutes the first time) ...)
+	@$(call build_tool,coredns,$(BIN)/cofferdam-dns .)
 
 bin/images: $(filter-out %_test.go,$(wildcard tools/images/*))
 	@$(call build_tool,images,$(BIN)/ .)

@@ -152,7 +152,7 @@ tlsPrivateKeyFile: "$pki/kubelet.key"
 clusterDNS: ["$dns"]
 clusterDomain: cluster.local
 resolvConf: ""
-evictionHard: {memory.available: "50Mi", nodefs.available: "1%", imagefs.available: "1%"}
+evictionHard: {memory.available: "50Mi", nodefs.available: "200Mi", imagefs.available: "200Mi"}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 nodeStatusUpdateFrequency: 5s

@@ -8,7 +8,6 @@ package main
 import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
-	_ "github.com/coredns/coredns/plugin/acl"
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/health"
@@ -20,6 +19,6 @@ import (
 
 func main() {
 	// In the order in which a question passes them.
-	dnsserver.Directives = []string{"reload", "bind", "ready", "health", "prometheus", "errors", "acl", "kubernetes"}
+	dnsserver.Directives = []string{"reload", "bind", "ready", "health", "prometheus", "errors", "kubernetes"}
 	coremain.Run()
 }
