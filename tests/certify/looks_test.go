@@ -65,6 +65,7 @@ func more(t *testing.T, add func(int, string, error)) {
 	add(5, "no call at all", judgeBorrowed(nil, nil, nil))
 	add(6, "a core", judgeLimits(strings.Replace(noCores, "1    ", "unlimited", 1)))
 	add(6, "limits that nobody knows", judgeLimits(""))
+	add(8, "a run that outlives its deadline", judgeEnds([]string{"run.finished"}, "run.cancelled deadline"))
 	add(7, "a target that was reached", judgeUnreached([]attempt{{What: "x"}}))
 	add(7, "a target that heard of it", judgeUnreached([]attempt{{What: "x", Inside: errors.New("reset"), Came: 1}}))
 	add(7, "a target that nobody can reach", judgeUnreached([]attempt{{What: "x", Outside: errors.New("no"), Inside: errors.New("no")}}))

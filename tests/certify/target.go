@@ -132,7 +132,12 @@ const (
 	warm = "certified-warm"
 	// short has sandboxes that do not live for long.
 	short = "certified-short"
+	// hasty has runs that may not take long.
+	hasty = "certified-hasty"
 )
+
+// runSeconds is how long a run of hasty may take.
+const runSeconds = 6
 
 // lifetimeSeconds is how long those of short live: many times as long as a turn takes.
 const lifetimeSeconds = 15
@@ -166,6 +171,7 @@ func (t target) configure(folder string) ([]string, error) {
 		"agents": map[string]any{"agents": []any{
 			agent(plain, nil), agent(careful, map[string]any{"approve_tools": []string{"fs.*"}}), agent(warm, map[string]any{"profile": warm}),
 			agent(short, map[string]any{"profile": short}),
+			agent(hasty, map[string]any{"limits": map[string]any{"run_timeout_seconds": runSeconds}}),
 		}},
 		"sandbox-profiles": map[string]any{"profiles": []any{t.profile, ready, brief}},
 	} {
