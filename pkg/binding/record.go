@@ -92,6 +92,8 @@ type Lease struct {
 	// ClaimName is a digest of binding and generation: a repeated create is harmless.
 	ClaimName string `json:"claim_name"`
 	ClaimUID  string `json:"claim_uid,omitempty"`
+	// SandboxUID is of what stands between the claim and the instance, on Kubernetes.
+	SandboxUID string `json:"sandbox_uid,omitempty"`
 	// InstanceUID is the pod UID, or random per process.
 	InstanceUID string `json:"instance_uid,omitempty"`
 	BootNonce   string `json:"boot_nonce,omitempty"`

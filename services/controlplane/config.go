@@ -22,6 +22,7 @@ import (
 const (
 	sandboxProcess = "process"
 	sandboxHost    = "host"
+	sandboxCluster = "kubernetes"
 
 	maxTakeOver    = 10 * time.Minute
 	maxCancelGrace = time.Minute
@@ -59,11 +60,12 @@ type Config struct {
 	ToolBrokerAddress string
 	FileBrokerAddress string
 
-	// Sandbox is the provider: process, whose sandboxes are this replica's own, or
-	// host, which several replicas share; SandboxHost is where that answers.
+	// Sandbox is the provider: process, whose sandboxes are this replica's own, host,
+	// which several replicas share, or kubernetes; SandboxHost is where a host answers.
 	Sandbox     string
 	SandboxHost string
 	Sandboxes
+	Cluster
 
 	BeatEvery     time.Duration
 	TakeOverAfter time.Duration
@@ -94,9 +96,10 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.CapabilityAddress, "capability", "", "address of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.ToolBrokerAddress, "toolbroker", "", "address of the ToolBroker")
 	fs.StringVar(&c.FileBrokerAddress, "filebroker", "", "address of the file broker")
-	fs.StringVar(&c.Sandbox, "sandbox", sandboxProcess, "sandbox provider: process, for one replica alone, or host, which several share")
+	fs.StringVar(&c.Sandbox, "sandbox", sandboxProcess, "sandbox provider: process, for one replica alone; host, which several share; or kubernetes, with claims in a cluster")
 	fs.StringVar(&c.SandboxHost, "sandbox-host", "", "address of the sandbox host, with --sandbox=host; what is said of sandboxes is then said to it")
-	c.flags(fs)
+	c.Sandboxes.flags(fs)
+	c.Cluster.flags(fs)
 	fs.DurationVar(&c.BeatEvery, "beat-every", runs.DefaultBeatEvery, "how often this replica shows that it drives a run")
 	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over")
 	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended")
@@ -146,14 +149,16 @@ func (c *Config) validateSandboxes() error {
 		if c.SandboxHost != "" {
 			return errors.New("--sandbox-host: only with --sandbox=host")
 		}
-		return c.validate()
+		return c.Sandboxes.validate()
 	case sandboxHost:
 		if !validAddress(c.SandboxHost) {
 			return errors.New("--sandbox-host: required with --sandbox=host: https://host:port or unix:///path")
 		}
 		return nil
+	case sandboxCluster:
+		return c.Cluster.validate(c.SandboxProfiles)
 	default:
-		return fmt.Errorf("--sandbox: %q is not implemented; this version has process and host", c.Sandbox)
+		return fmt.Errorf("--sandbox: %q is not implemented; this version has process, host and kubernetes", c.Sandbox)
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *Sandboxes) flags(fs *flag.FlagSet) {
 	fs.StringVar(&s.LauncherPath, "launcher", "", "path of the program that makes sandboxes")
 	fs.StringVar(&s.WorkerPath, "worker", "", "path of the worker's binary")
 	fs.StringVar(&s.RunnerPath, "runner", "", "path of the runner of hosted programs (default none)")
-	fs.StringVar(&s.SandboxProfiles, "sandbox-profiles", "", "JSON `file` of sandbox profiles (default one named local, for the harness native)")
+	fs.StringVar(&s.SandboxProfiles, "sandbox-profiles", "", "JSON `file` of sandbox profiles, which a cluster needs (default one named local, for the harness native)")
 	fs.StringVar(&s.SandboxSockets, "sandbox-sockets", "", "`folder` with the sockets that workers find in their sandboxes: "+strings.Join(process.Services(), ", ")+", each with .sock")
 	fs.StringVar(&s.SandboxDir, "sandbox-dir", "", "`folder` for the sockets of workers, of one control plane or sandbox host alone")
 	fs.StringVar(&s.WorkerIssuer, "capability-issuer", "", "issuer of capabilities, which workers pin")
@@ -137,16 +137,23 @@ func (s *Sandboxes) provider(ctx context.Context, base *service.Base, rt *servic
 	if err != nil {
 		return nil, fmt.Errorf("sandbox provider: %w", err)
 	}
-	weak := p.Weaknesses()
+	if err := s.accept(ctx, rt, p.Weaknesses()); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// accept refuses what makes sandboxes weak unless the operator allows it.
+func (s *Sandboxes) accept(ctx context.Context, rt *service.Runtime, weak []string) error {
 	if len(weak) == 0 {
-		return p, nil
+		return nil
 	}
 	missing := strings.Join(weak, "; ")
 	if !s.AllowWeakIsolation {
-		return nil, errors.Join(fmt.Errorf("this machine lacks isolation layers for sandboxes: %s; --allow-weak-isolation starts without them", missing), p.Close())
+		return fmt.Errorf("sandboxes lack layers of isolation: %s; --allow-weak-isolation starts without them", missing)
 	}
 	rt.Logger.WarnContext(ctx, "sandboxes are weak: isolation layers are missing", "missing", missing)
-	return p, nil
+	return nil
 }
 
 // provider is what a control plane claims sandboxes from.

@@ -44,8 +44,12 @@ const (
 // newProvider gives what sandboxes are claimed from, and starts to keep some of its
 // own warm, if they are.
 func newProvider(ctx context.Context, cfg *Config, rt *service.Runtime, workers worker.Dialer) (p provider, warm func(), err error) {
-	if cfg.Sandbox == sandboxHost {
+	switch cfg.Sandbox {
+	case sandboxHost:
 		p, err := dialHost(ctx, cfg, rt)
+		return p, func() {}, err
+	case sandboxCluster:
+		p, err := newCluster(ctx, cfg, rt)
 		return p, func() {}, err
 	}
 	own, err := cfg.provider(ctx, &cfg.Base, rt, func(ctx context.Context, in sandbox.Instance) error { return askReady(ctx, workers, in) })

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"flag"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/worker/internal/session"
 )
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // Config of a worker. It comes with the process, before anything is claimed; a
 // worker learns whom it works for by bind alone.
@@ -31,6 +34,8 @@ type Config struct {
 	CapabilityAddress string
 	// Issuer of capabilities.
 	Issuer string
+	// ImageDigest is sha256:… of the image that this worker runs from, where it is one.
+	ImageDigest string
 }
 
 // Flags registers all settings.
@@ -44,6 +49,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.UnboundTimeout, "unbound-timeout", session.DefaultUnboundTimeout, "how long an unbound worker that no control plane asks anything lives")
 	fs.StringVar(&c.CapabilityAddress, "capability", "", "address of the capability service's public keys: https://host:port or unix:///path")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities")
+	fs.StringVar(&c.ImageDigest, "image-digest", "", "sha256:… of the image that this worker runs from, which the control plane compares with the pod and its profile (default that of its own binary)")
 }
 
 // Validate reports everything that is wrong.
@@ -63,6 +69,9 @@ func (c *Config) Validate() error {
 	}
 	if !strings.HasPrefix(c.CapabilityAddress, "https://") && !strings.HasPrefix(c.CapabilityAddress, "unix:///") {
 		errs = append(errs, errors.New("--capability: https://host:port or unix:///path"))
+	}
+	if c.ImageDigest != "" && !digestPattern.MatchString(c.ImageDigest) {
+		errs = append(errs, errors.New("--image-digest: sha256: and 64 hexadecimal digits, or empty"))
 	}
 	if c.Issuer == "" {
 		errs = append(errs, errors.New("--issuer: required"))

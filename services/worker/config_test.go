@@ -56,7 +56,10 @@ func TestConfig(t *testing.T) {
 			wantError(t, service.Parse("worker", args, nil, &worker.Config{}, io.Discard), "--"+name)
 		})
 	}
+	must(t, service.Parse("worker", append(right(), "-image-digest", "sha256:"+strings.Repeat("0f", 32)), nil, &worker.Config{}, io.Discard))
 	for _, bad := range [][2]string{
+		{"image-digest", "sha256:0f"},
+		{"image-digest", "latest"},
 		{"workspace", "relative/folder"},
 		{"capability", "http://127.0.0.1:1"},
 		{"capability", "127.0.0.1:1"},

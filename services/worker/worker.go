@@ -93,9 +93,11 @@ func newSession(ctx context.Context, cfg *Config, rt *service.Runtime) (s *sessi
 	if err := workspace(cfg.Workspace); err != nil {
 		return nil, nil, err
 	}
-	digest, err := ownDigest()
-	if err != nil {
-		return nil, nil, fmt.Errorf("digest of own binary: %w", err)
+	digest := cfg.ImageDigest
+	if digest == "" {
+		if digest, err = ownDigest(); err != nil {
+			return nil, nil, fmt.Errorf("digest of own binary: %w", err)
+		}
 	}
 	adapter, err := newAdapter(ctx, cfg, rt.Logger)
 	if err != nil {

@@ -63,7 +63,7 @@ func fullRecord() binding.Record {
 		}
 	}
 	lease := func(n string) *binding.Lease {
-		return &binding.Lease{ClaimName: n, ClaimUID: "u", InstanceUID: "i", BootNonce: "bn", Endpoint: "https://[::1]:1", ImageDigest: "sha256:0", Profile: "p", State: binding.LeaseReady, ExpiresAt: at}
+		return &binding.Lease{ClaimName: n, ClaimUID: "u", SandboxUID: "s", InstanceUID: "i", BootNonce: "bn", Endpoint: "https://[::1]:1", ImageDigest: "sha256:0", Profile: "p", State: binding.LeaseReady, ExpiresAt: at}
 	}
 	return binding.Record{
 		ID: "hs_" + rand.Text(), Epoch: 3, Generation: 4294967295, Revision: 1 << 40, UpdatedAt: at,

@@ -39,6 +39,9 @@ type runBody struct {
 
 type leaseBody struct {
 	ClaimName   string `json:"claim_name"`
+	ClaimUID    string `json:"claim_uid,omitempty"`
+	SandboxUID  string `json:"sandbox_uid,omitempty"`
+	InstanceUID string `json:"instance_uid,omitempty"`
 	State       string `json:"state"`
 	Profile     string `json:"profile,omitempty"`
 	ImageDigest string `json:"worker_image_digest,omitempty"`
@@ -122,5 +125,8 @@ func leaseView(l *binding.Lease) *leaseBody {
 	if l == nil {
 		return nil
 	}
-	return &leaseBody{ClaimName: l.ClaimName, State: string(l.State), Profile: l.Profile, ImageDigest: l.ImageDigest}
+	return &leaseBody{
+		ClaimName: l.ClaimName, ClaimUID: l.ClaimUID, SandboxUID: l.SandboxUID, InstanceUID: l.InstanceUID,
+		State: string(l.State), Profile: l.Profile, ImageDigest: l.ImageDigest,
+	}
 }

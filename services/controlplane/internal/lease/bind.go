@@ -34,7 +34,7 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 	if rec.Lease.State == binding.LeaseClaiming {
 		var err error
 		rec, err = m.cfg.Writer.UpdateLease(ctx, rec.ID, rec.Epoch, rec.Generation, func(l *binding.Lease) {
-			l.ClaimUID, l.InstanceUID, l.Endpoint = in.ClaimUID, in.UID, in.Address
+			l.ClaimUID, l.SandboxUID, l.InstanceUID, l.Endpoint = in.ClaimUID, in.SandboxUID, in.UID, in.Address
 			l.ImageDigest, l.BootNonce, l.State = in.ImageDigest, ready.BootNonce, binding.LeaseReady
 		})
 		if err != nil {

@@ -72,7 +72,7 @@ func (m *Manager) same(rec binding.Record, in sandbox.Instance) error {
 	switch {
 	case in.ID.IsZero(), in.ID != identity.Sandbox(m.cfg.TrustDomain, in.UID):
 		return fault.Wrap(errOtherID, fault.Internal, "lease.claim")
-	case rec.Lease.InstanceUID != "" && rec.Lease.InstanceUID != in.UID:
+	case rec.Lease.InstanceUID != "" && (rec.Lease.InstanceUID != in.UID || rec.Lease.ClaimUID != in.ClaimUID || rec.Lease.SandboxUID != in.SandboxUID):
 		return fault.New(fault.SandboxEvicted, "lease.claim") // the same claim, another instance
 	}
 	return nil

@@ -34,9 +34,9 @@ func (s *Service) tend(ctx context.Context) {
 		s.cfg.Logger.WarnContext(ctx, "sandboxes cannot be listed", "error", err.Error())
 		return
 	}
-	claimed := make(map[string]bool, len(live))
+	claimed := make(map[string]string, len(live)) // the uid by claim name
 	for _, in := range live {
-		claimed[in.ClaimName] = true
+		claimed[in.ClaimName] = in.UID
 	}
 	known := map[string]bool{}
 	whole := s.each(ctx, false, func(rec binding.Record) {
@@ -50,9 +50,10 @@ func (s *Service) tend(ctx context.Context) {
 			return
 		}
 		known[l.ClaimName] = true
+		uid, there := claimed[l.ClaimName]
 		switch {
 		case rec.Run != nil:
-		case claimed[l.ClaimName]:
+		case there && (l.InstanceUID == "" || l.InstanceUID == uid):
 			s.giveBack(ctx, rec)
 		case l.InstanceUID != "":
 			s.missing(ctx, rec)

@@ -24,6 +24,9 @@ type Instance struct {
 	ClaimName string
 	// ClaimUID is the provider's own id of the claim.
 	ClaimUID string
+	// SandboxUID is the provider's own id of what stands between the claim and the
+	// instance, where there is such a thing.
+	SandboxUID string
 	// UID of the instance: the pod UID, or random for each process.
 	UID string
 	// Address is https://host:port or unix:///path.
@@ -77,11 +80,14 @@ type Provider interface {
 	// too slowly misses some, and finds out by Alive. It is closed when the provider
 	// is.
 	Exits() <-chan Exit
-	// List gives all instances of this provider that run.
+	// List gives all instances of this provider that run. A claim without a running
+	// instance may be among them, and has no UID.
 	List(ctx context.Context) ([]Instance, error)
 	// Weaknesses names the isolation layers that are missing; empty is what
 	// production asks for.
 	Weaknesses() []string
-	// Close ends all instances and waits for them.
+	// Close ends the provider. Instances that are its alone end with it, and are
+	// waited for; those that others share, or that a cluster keeps, live on, and are
+	// there for the next provider by the same claim names.
 	Close() error
 }

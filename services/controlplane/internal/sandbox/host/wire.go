@@ -33,6 +33,7 @@ type claim struct {
 type instance struct {
 	ClaimName   string `json:"claim_name"`
 	ClaimUID    string `json:"claim_uid"`
+	SandboxUID  string `json:"sandbox_uid,omitempty"`
 	UID         string `json:"uid"`
 	Address     string `json:"address"`
 	ID          string `json:"id"`
@@ -41,13 +42,13 @@ type instance struct {
 }
 
 func toWire(in sandbox.Instance) instance {
-	return instance{in.ClaimName, in.ClaimUID, in.UID, in.Address, in.ID.String(), in.ImageDigest, in.PID}
+	return instance{in.ClaimName, in.ClaimUID, in.SandboxUID, in.UID, in.Address, in.ID.String(), in.ImageDigest, in.PID}
 }
 
 func (i instance) sandbox() (sandbox.Instance, error) {
 	id, err := spiffeid.FromString(i.ID)
 	return sandbox.Instance{
-		ClaimName: i.ClaimName, ClaimUID: i.ClaimUID, UID: i.UID, Address: i.Address, ID: id, ImageDigest: i.ImageDigest, PID: i.PID,
+		ClaimName: i.ClaimName, ClaimUID: i.ClaimUID, SandboxUID: i.SandboxUID, UID: i.UID, Address: i.Address, ID: id, ImageDigest: i.ImageDigest, PID: i.PID,
 	}, err
 }
 

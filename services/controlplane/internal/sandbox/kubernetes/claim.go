@@ -1,0 +1,362 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	agents "sigs.k8s.io/agent-sandbox/api/v1beta1"
+	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
+
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+)
+
+const (
+	// workerPort is where a worker listens in its pod.
+	workerPort = 8443
+	// lookEvery is how often the API server is asked about a claim that nothing is
+	// told of: a watch may be broken.
+	lookEvery = time.Second
+	// awayPatience is how long a claim waits for an API server that does not answer,
+	// and schedulePatience for a node that takes its pod.
+	awayPatience     = 10 * time.Second
+	schedulePatience = 5 * time.Second
+	// dropTimeout bounds the giving back of a claim that was refused.
+	dropTimeout = 5 * time.Second
+	// enabledAgain is how long to wait for a profile that is switched off.
+	enabledAgain = time.Minute
+)
+
+var (
+	errDisabled  = errors.New("the operator has switched the sandbox profile off")
+	errNoProfile = errors.New("no sandbox profile has this name and runs this harness: see --sandbox-profiles")
+	errForeign   = errors.New("the claim was made by somebody else, or for another profile")
+	errMax       = errors.New("the profile has as many claims as it may")
+	errAway      = errors.New("the Kubernetes API does not answer")
+)
+
+// Claim implements sandbox.Provider.
+func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance, error) {
+	const op = "kubernetes.Claim"
+	if err := ctx.Err(); err != nil {
+		return sandbox.Instance{}, fault.From(err, op)
+	}
+	profile, err := p.profileOf(c)
+	if err != nil {
+		return sandbox.Instance{}, err
+	}
+	claim, err := p.claimFor(ctx, profile, c.Name)
+	if err != nil {
+		return p.withoutAPI(ctx, c.Name, err, op)
+	}
+	in, err := p.await(ctx, profile, claim)
+	switch {
+	case err == nil:
+		return in, nil
+	case away(err):
+		return p.withoutAPI(ctx, c.Name, err, op)
+	case ctx.Err() != nil && (errors.Is(err, errWaiting) || errors.Is(err, ctx.Err())):
+		p.cfg.Logger.WarnContext(ctx, "sandbox did not get ready in time", "claim", c.Name, "error", err.Error())
+		return sandbox.Instance{}, fault.From(ctx.Err(), op) // it is there for the next call
+	}
+	p.drop(ctx, claim, err)
+	return sandbox.Instance{}, refused(err, op)
+}
+
+// withoutAPI gives what was given before where the API server does not answer.
+func (p *Provider) withoutAPI(ctx context.Context, name string, err error, op string) (sandbox.Instance, error) {
+	if ctx.Err() != nil {
+		return sandbox.Instance{}, fault.From(ctx.Err(), op)
+	}
+	if !away(err) {
+		return sandbox.Instance{}, fault.From(err, op)
+	}
+	if in, ok := p.exits.of(name); ok {
+		return in, nil
+	}
+	return sandbox.Instance{}, fault.Wrap(errors.Join(errAway, err), fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+}
+
+// profileOf gives the profile of a claim. A claim without one gets the first that
+// runs its harness and is not switched off.
+func (p *Provider) profileOf(c sandbox.Claim) (*Profile, error) {
+	const op = "kubernetes.Claim"
+	off := false
+	for i := range p.cfg.Profiles {
+		profile := &p.cfg.Profiles[i]
+		switch {
+		case profile.Harness != c.Harness || c.Profile != "" && c.Profile != profile.Name:
+		case profile.Disabled:
+			off = true
+		default:
+			return profile, nil
+		}
+	}
+	if off {
+		return nil, fault.Wrap(errDisabled, fault.SandboxCapacity, op, fault.RetryAfter(enabledAgain))
+	}
+	return nil, fault.Wrap(errNoProfile, fault.WorkerMismatch, op)
+}
+
+// claimFor gives the claim of that name, made if there is none. Where the API server
+// does not answer it is asked again for a while: a create whose answer was lost is
+// read back.
+func (p *Provider) claimFor(ctx context.Context, profile *Profile, name string) (*extensions.SandboxClaim, error) {
+	if _, before := p.exits.of(name); before {
+		claim, err := p.api.claim(ctx, name) // not asked for long: it may be given without
+		if err == nil && claim.DeletionTimestamp == nil {
+			return p.same(profile, claim)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	var claim *extensions.SandboxClaim
+	err := patiently(ctx, func() (err error) {
+		claim, err = p.obtain(ctx, profile, name)
+		return err
+	})
+	return claim, err
+}
+
+// patiently repeats what the API server did not answer.
+func patiently(ctx context.Context, do func() error) error {
+	until := time.Now().Add(awayPatience)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := do()
+		if !away(err) || ctx.Err() != nil || !time.Now().Before(until) {
+			return err
+		}
+		if !sleep(ctx, wait) {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// obtain creates a claim, or reads it back. A claim of an earlier try that is still
+// being deleted is waited for.
+func (p *Provider) obtain(ctx context.Context, profile *Profile, name string) (*extensions.SandboxClaim, error) {
+	const op = "kubernetes.Claim"
+	for {
+		claim, err := p.api.claim(ctx, name)
+		switch {
+		case err == nil && claim.DeletionTimestamp != nil:
+			if claim, err = p.same(profile, claim); err != nil {
+				return claim, err
+			}
+			if err := p.gone(ctx, name, claim.UID); err != nil {
+				return nil, err
+			}
+			continue
+		case err == nil:
+			return p.same(profile, claim)
+		case !apierrors.IsNotFound(err):
+			return nil, err
+		}
+		if err := p.room(ctx, profile); err != nil {
+			return nil, err
+		}
+		claim, err = p.api.create(ctx, name, profile.WarmPool, time.Now().Add(profile.lifetime()))
+		switch {
+		case err == nil:
+			return claim, nil
+		case apierrors.IsAlreadyExists(err):
+			continue // another call was first, or the answer to this one was lost
+		case apierrors.IsForbidden(err) && overQuota(err.Error()):
+			return nil, fault.Wrap(err, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+			return nil, fault.Wrap(err, fault.Internal, op) // rights, namespace or definitions are missing
+		default:
+			return nil, err
+		}
+	}
+}
+
+// same refuses a claim that is not what this one would have been.
+func (p *Provider) same(profile *Profile, claim *extensions.SandboxClaim) (*extensions.SandboxClaim, error) {
+	if !p.api.ours(claim) || claim.Spec.WarmPoolRef.Name != profile.WarmPool {
+		return nil, fault.Wrap(errForeign, fault.WorkerMismatch, "kubernetes.Claim")
+	}
+	return claim, nil
+}
+
+// room refuses a claim that could not be answered. The caches say whether it is worth
+// asking.
+func (p *Provider) room(ctx context.Context, profile *Profile) error {
+	const op = "kubernetes.Claim"
+	if p.caches.claimed(profile.WarmPool) >= profile.Max {
+		claims, err := p.api.claims(ctx)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, c := range claims {
+			if c.Spec.WarmPoolRef.Name == profile.WarmPool {
+				n++
+			}
+		}
+		if n >= profile.Max {
+			return fault.Wrap(errMax, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+		}
+	}
+	if profile.ColdStart || p.caches.warm(profile.WarmPool) > 0 {
+		return nil
+	}
+	sandboxes, err := p.api.sandboxes(ctx, agents.SandboxWarmPoolLabel)
+	if err != nil {
+		return err
+	}
+	for _, s := range sandboxes {
+		if warmOf(s, profile.WarmPool) {
+			return nil
+		}
+	}
+	return fault.Wrap(errCold, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+}
+
+// await waits for the answer to a claim and verifies it. The caches say when to look;
+// what is given was read from the API server.
+func (p *Provider) await(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim) (sandbox.Instance, error) {
+	rung, stop := p.bell.listen(claim.UID)
+	defer stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var awaySince, noNodeSince time.Time
+	for {
+		in, err := p.answered(ctx, profile, claim)
+		switch {
+		case err == nil:
+			return in, nil
+		case ctx.Err() != nil:
+			return in, errors.Join(ctx.Err(), err)
+		case away(err) && !lasts(&awaySince, awayPatience):
+			if _, before := p.exits.of(claim.Name); before {
+				return in, err
+			}
+		case errors.Is(err, errUnschedulable) && !lasts(&noNodeSince, schedulePatience):
+		case errors.Is(err, errWaiting):
+			awaySince, noNodeSince = time.Time{}, time.Time{}
+		default:
+			return in, err
+		}
+		if werr := p.worthLooking(ctx, profile, claim, rung, tick.C); werr != nil {
+			return sandbox.Instance{}, errors.Join(werr, err)
+		}
+	}
+}
+
+// lasts reports whether something has been so for that long.
+func lasts(since *time.Time, patience time.Duration) bool {
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	return time.Since(*since) >= patience
+}
+
+// worthLooking returns when the caches have more to say than to wait, or it is time to
+// look anyway.
+func (p *Provider) worthLooking(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim, rung <-chan struct{}, tick <-chan time.Time) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick:
+			return nil
+		case <-rung:
+			if _, err := p.caches.view(p.api.namespace+"/"+claim.Name, claim.UID).answer(profile.ColdStart); !errors.Is(err, errWaiting) && !errors.Is(err, errEnding) {
+				return nil
+			}
+		}
+	}
+}
+
+// answered looks once.
+func (p *Provider) answered(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim) (sandbox.Instance, error) {
+	v, err := p.look(ctx, claim.Name, claim.UID)
+	if err != nil {
+		return sandbox.Instance{}, err
+	}
+	a, err := v.answer(profile.ColdStart)
+	if err != nil {
+		return sandbox.Instance{}, err
+	}
+	if err := profile.verify(a); err != nil {
+		return sandbox.Instance{}, err
+	}
+	in, err := p.instance(profile, a)
+	if err != nil {
+		return in, err
+	}
+	var shutdown time.Time
+	if l := a.claim.Spec.Lifecycle; l != nil && l.ShutdownTime != nil {
+		shutdown = l.ShutdownTime.Time
+	}
+	p.exits.give(in, shutdown)
+	return in, nil
+}
+
+func (p *Provider) instance(profile *Profile, a answer) (sandbox.Instance, error) {
+	if !identity.ValidInstanceUID(string(a.pod.UID)) {
+		return sandbox.Instance{}, fmt.Errorf("%w: the pod has no usable UID", errOther)
+	}
+	return sandbox.Instance{
+		ClaimName: a.claim.Name, ClaimUID: string(a.claim.UID), SandboxUID: string(a.sandbox.UID), UID: string(a.pod.UID),
+		Address: "https://" + net.JoinHostPort(a.pod.Status.PodIP, strconv.Itoa(workerPort)),
+		ID:      identity.Sandbox(p.cfg.TrustDomain, string(a.pod.UID)), ImageDigest: profile.digest(),
+	}, nil
+}
+
+// drop gives back a claim that was refused. What fails here is an orphan, and is
+// released as one.
+func (p *Provider) drop(ctx context.Context, claim *extensions.SandboxClaim, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	p.exits.forget(claim.Name)
+	err := p.api.delete(ctx, claim.Name, claim.UID)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		err = nil
+	}
+	p.cfg.Logger.WarnContext(ctx, "claim was refused and is given back", "claim", claim.Name, "error", errors.Join(why, err).Error())
+}
+
+// gone waits until a claim of that UID, and with it sandbox and pod, is not there any
+// more.
+func (p *Provider) gone(ctx context.Context, name string, uid types.UID) error {
+	rung, stop := p.bell.listen(uid)
+	defer stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		v, err := p.look(ctx, name, uid)
+		if err == nil && v.claim == nil && len(v.sandboxes) == 0 && len(v.pods) == 0 {
+			return nil
+		}
+		if err != nil && !away(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-tick.C:
+		case <-rung:
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	agents "sigs.k8s.io/agent-sandbox/api/v1beta1"
+	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
+
+	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+	"cofferdam.dev/services/controlplane/internal/sandbox/sandboxtest"
+)
+
+// The tests here run on a real cluster with the real controller: kubeconfigEnv names
+// its administrator's file, and imageEnv an image in it, name@sha256:…, that answers
+// /healthz at port 8080. Without them only the fakes are tried.
+const (
+	kubeconfigEnv = "COFFERDAM_TEST_KUBECONFIG"
+	imageEnv      = "COFFERDAM_TEST_SANDBOX_IMAGE"
+	warmSize      = 3
+)
+
+// realCluster is a namespace with a template and a pool.
+type realCluster struct {
+	API
+	namespace, image string
+}
+
+func openCluster(t *testing.T) *realCluster {
+	t.Helper()
+	path, image := os.Getenv(kubeconfigEnv), os.Getenv(imageEnv)
+	if path == "" || image == "" {
+		t.Skipf("%s and %s name no cluster; the fakes are tried without", kubeconfigEnv, imageEnv)
+	}
+	api, err := Dial(path)
+	must(t, err)
+	c := &realCluster{api, fmt.Sprintf("k-%d", time.Now().UnixNano()), image}
+	ctx := t.Context()
+	_, err = c.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, c.Core.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), c.namespace, metav1.DeleteOptions{}))
+	})
+	_, err = c.Core.CoreV1().ServiceAccounts(c.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{})
+	must(t, err)
+	blueprint := agents.SandboxBlueprint{PodTemplate: agents.PodTemplate{Spec: realSpec(image)}}
+	c.make(t, "sandboxtemplates", &extensions.SandboxTemplate{
+		TypeMeta:   metav1.TypeMeta{APIVersion: extensions.GroupVersion.String(), Kind: extensions.SandboxTemplateKind},
+		ObjectMeta: metav1.ObjectMeta{Name: "worker"},
+		Spec:       extensions.SandboxTemplateSpec{SandboxBlueprint: blueprint, NetworkPolicyManagement: extensions.NetworkPolicyManagementUnmanaged},
+	})
+	replicas := int32(warmSize)
+	c.make(t, "sandboxwarmpools", &extensions.SandboxWarmPool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: extensions.GroupVersion.String(), Kind: extensions.SandboxWarmPoolKind},
+		ObjectMeta: metav1.ObjectMeta{Name: "workers"},
+		Spec:       extensions.SandboxWarmPoolSpec{Replicas: &replicas, TemplateRef: extensions.SandboxTemplateRef{Name: "worker"}},
+	})
+	return c
+}
+
+func (c *realCluster) make(t *testing.T, resource string, o any) {
+	t.Helper()
+	_, err := c.Custom.Resource(extensions.GroupVersion.WithResource(resource)).Namespace(c.namespace).Create(t.Context(), object(t, o), metav1.CreateOptions{})
+	must(t, err)
+}
+
+func realSpec(image string) corev1.PodSpec {
+	spec := *rightPod("", "", "", "").Spec.DeepCopy()
+	spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	grace := int64(1)
+	spec.TerminationGracePeriodSeconds = &grace
+	c := &spec.Containers[0]
+	c.Image, c.VolumeMounts, c.ImagePullPolicy = image, []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}, corev1.PullNever
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 1}
+	c.Resources = corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
+	}
+	return spec
+}
+
+func (c *realCluster) provider(t *testing.T, change ...func(*Profile)) *Provider {
+	t.Helper()
+	profile := rightProfile()
+	profile.Image = c.image
+	for _, f := range change {
+		f(&profile)
+	}
+	p, err := New(t.Context(), Config{
+		API: c.API, Namespace: c.namespace, Environment: t.Name(), TrustDomain: td, Profiles: []Profile{profile},
+		Meter: noop.NewMeterProvider().Meter(""), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Close()) })
+	return p
+}
+
+// full waits until the pool is.
+func (c *realCluster) full(t *testing.T, p *Provider) {
+	t.Helper()
+	until(t, "a full pool", func() bool { return p.caches.warm("workers") >= warmSize })
+}
+
+func (c *realCluster) deletePod(t *testing.T, in sandbox.Instance) {
+	t.Helper()
+	pods, err := c.Core.CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: byClaim(types.UID(in.ClaimUID))})
+	must(t, err)
+	for i := range pods.Items {
+		must(t, c.Core.CoreV1().Pods(c.namespace).Delete(t.Context(), pods.Items[i].Name, metav1.DeleteOptions{}))
+	}
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !done(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("gave up waiting for %s", what)
+		}
+		sleep(t.Context(), 100*time.Millisecond)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The real controller passes the suite.
+func TestProviderOnACluster(t *testing.T) {
+	c := openCluster(t)
+	sandboxtest.Run(t, func(t *testing.T) sandboxtest.World {
+		p := c.provider(t)
+		c.full(t, p)
+		t.Cleanup(func() { c.empty(t, p) })
+		return sandboxtest.World{Provider: p, Claim: claimOf(""), Kill: c.deletePod}
+	})
+}
+
+// empty releases what a test has left.
+func (c *realCluster) empty(t *testing.T, p *Provider) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	list, err := p.List(ctx)
+	must(t, err)
+	for _, in := range list {
+		must(t, p.Release(ctx, in.ClaimName))
+	}
+}
+
+// Twenty bindings at once, warm and cold: distinct claims, sandboxes and pods, each
+// pod its own lease's; and after a release nothing is left.
+func TestTwentyOnACluster(t *testing.T) {
+	c := openCluster(t)
+	p := c.provider(t)
+	c.full(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	const n = 20
+	got := make([]sandbox.Instance, n)
+	took := make([]time.Duration, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			began := time.Now()
+			in, err := p.Claim(ctx, claimOf(fmt.Sprintf("hc-%d", i)))
+			if err != nil {
+				t.Error(err)
+			}
+			got[i], took[i] = in, time.Since(began)
+		})
+	}
+	wg.Wait()
+	slices.Sort(took)
+	t.Logf("20 claims at once from a pool of %d: p50 %v, longest %v", warmSize, took[n/2], took[n-1])
+	distinct := map[string]bool{}
+	for _, in := range got {
+		distinct[in.ClaimUID], distinct[in.SandboxUID], distinct[in.UID], distinct[in.Address] = true, true, true, true
+	}
+	if len(distinct) != 4*n {
+		t.Errorf("%d distinct UIDs and addresses of %d", len(distinct), 4*n)
+	}
+	for i, in := range got {
+		wg.Go(func() {
+			if again, err := p.Claim(ctx, claimOf(in.ClaimName)); err != nil || again != in {
+				t.Errorf("%+v, then %+v, %v", in, again, err)
+			}
+			must(t, p.Release(ctx, got[i].ClaimName))
+		})
+	}
+	wg.Wait()
+	pods, err := p.api.pods(ctx, claimUIDLabel)
+	must(t, err)
+	for _, pod := range pods {
+		if slices.ContainsFunc(got, func(in sandbox.Instance) bool { return in.ClaimUID == pod.Labels[claimUIDLabel] }) {
+			t.Errorf("left: %s", pod.Name)
+		}
+	}
+}
+
+// The refusals that need a real scheduler, kubelet and controller.
+func TestRefusalsOnACluster(t *testing.T) {
+	c := openCluster(t)
+	p := c.provider(t)
+	c.full(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+
+	other := c.provider(t, func(p *Profile) { p.Image = agentImage })
+	_, err := other.Claim(ctx, claimOf("hc-other"))
+	wantCode(t, "a warm pod of another image", err, fault.WorkerMismatch)
+	until(t, "the refused claim's end", func() bool {
+		_, err := p.api.claim(ctx, "hc-other")
+		return apierrors.IsNotFound(err)
+	})
+	c.full(t, p)
+
+	warm := c.provider(t, func(p *Profile) { p.ColdStart = false })
+	c.cordon(t, true)
+	t.Cleanup(func() { c.cordon(t, false) })
+	capacity := false
+	for i := range warmSize + 2 {
+		if _, err := warm.Claim(ctx, claimOf(fmt.Sprintf("hc-warm-%d", i))); err != nil {
+			wantCode(t, "an empty pool", err, fault.SandboxCapacity)
+			capacity = true
+		}
+	}
+	if !capacity {
+		t.Error("a pool that cannot refill was never empty")
+	}
+	_, err = p.Claim(ctx, claimOf("hc-cold"))
+	wantCode(t, "no node for a cold start", err, fault.SandboxCapacity)
+	c.cordon(t, false)
+	until(t, "a claim after the node is back", func() bool {
+		_, err := p.Claim(ctx, claimOf("hc-healed"))
+		return err == nil
+	})
+
+	in, err := p.Claim(ctx, claimOf("hc-healed"))
+	must(t, err)
+	c.deletePod(t, in)
+	until(t, "another pod under the same name", func() bool {
+		again, err := p.Claim(ctx, claimOf("hc-healed"))
+		return err == nil && again.UID != in.UID && again.ClaimUID == in.ClaimUID
+	})
+	alive, err := p.Alive(ctx, "hc-healed", in.UID)
+	if err != nil || alive {
+		t.Errorf("the pod that is gone is alive: %v, %v", alive, err)
+	}
+	if exit := <-p.Exits(); exit.UID != in.UID {
+		t.Errorf("%+v", exit)
+	}
+	for _, q := range []*Provider{p, warm, other} {
+		c.empty(t, q)
+	}
+}
+
+func (c *realCluster) cordon(t *testing.T, on bool) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	must(t, err)
+	for i := range nodes.Items {
+		_, err := c.Core.CoreV1().Nodes().Patch(ctx, nodes.Items[i].Name, types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, on), metav1.PatchOptions{})
+		must(t, err)
+	}
+}
+
+// A sandbox that uses up its time ends of it.
+func TestTheLifetimeOnACluster(t *testing.T) {
+	c := openCluster(t)
+	p := c.provider(t, func(p *Profile) { p.LifetimeSeconds = 5 })
+	c.full(t, p)
+	in, err := p.Claim(t.Context(), claimOf("hc-1"))
+	must(t, err)
+	select {
+	case exit := <-p.Exits():
+		if exit != (sandbox.Exit{ClaimName: "hc-1", UID: in.UID, Limit: sandbox.LimitLifetime}) {
+			t.Errorf("%+v", exit)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was told")
+	}
+	if err := p.Release(t.Context(), "hc-1"); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,160 @@
+package kubernetes
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+)
+
+// keptGone is of how many pods it is remembered that they have ended, for a claim that
+// is being answered at that moment.
+const keptGone = 1024
+
+// given is an instance that this process gave, until it has ended or was released.
+type given struct {
+	sandbox.Instance
+	shutdown time.Time
+}
+
+// exits remembers what was given and tells once when it is gone.
+type exits struct {
+	told   chan sandbox.Exit
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	closed bool
+	byUID  map[types.UID]given // by pod
+	claims map[string]types.UID
+	gone   map[types.UID]sandbox.Limit
+	order  []types.UID
+}
+
+func newExits(logger *slog.Logger) *exits {
+	return &exits{
+		told: make(chan sandbox.Exit, exitsBuffer), logger: logger,
+		byUID: map[types.UID]given{}, claims: map[string]types.UID{}, gone: map[types.UID]sandbox.Limit{},
+	}
+}
+
+// give remembers an instance. One that ended while it was looked at is told at once.
+func (e *exits) give(in sandbox.Instance, shutdown time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	uid := types.UID(in.UID)
+	if old, ok := e.claims[in.ClaimName]; ok && old != uid {
+		delete(e.byUID, old)
+	}
+	e.byUID[uid], e.claims[in.ClaimName] = given{in, shutdown}, uid
+	if limit, ended := e.gone[uid]; ended {
+		e.tellLocked(uid, limit)
+	}
+}
+
+// of gives what was given to a claim and has not ended, as far as is known.
+func (e *exits) of(claimName string) (sandbox.Instance, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g, ok := e.byUID[e.claims[claimName]]
+	return g.Instance, ok
+}
+
+// forget drops what was given to a claim: its end is asked for.
+func (e *exits) forget(claimName string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.byUID, e.claims[claimName])
+	delete(e.claims, claimName)
+}
+
+// ended notes that a pod has ended, or is ending.
+func (e *exits) ended(pod *corev1.Pod) {
+	if pod.Labels[claimUIDLabel] == "" {
+		return // a warm one, which is nobody's
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	limit := limitOf(pod)
+	if g, ok := e.byUID[pod.UID]; ok && limit == "" && !g.shutdown.IsZero() && !time.Now().Before(g.shutdown) {
+		limit = sandbox.LimitLifetime
+	}
+	if _, twice := e.gone[pod.UID]; !twice {
+		e.gone[pod.UID] = limit
+		if e.order = append(e.order, pod.UID); len(e.order) > keptGone {
+			delete(e.gone, e.order[0])
+			e.order = e.order[1:]
+		}
+	}
+	e.tellLocked(pod.UID, limit)
+}
+
+func (e *exits) tellLocked(uid types.UID, limit sandbox.Limit) {
+	g, ok := e.byUID[uid]
+	if !ok || e.closed {
+		return
+	}
+	delete(e.byUID, uid)
+	delete(e.claims, g.ClaimName)
+	e.logger.Info("sandbox went away", "instance", g.UID, "limit", string(limit))
+	select {
+	case e.told <- sandbox.Exit{ClaimName: g.ClaimName, UID: g.UID, Limit: limit}:
+	default: // who reads too slowly finds out by Alive
+	}
+}
+
+func (e *exits) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.closed = true
+		close(e.told)
+	}
+}
+
+// ended reports whether a pod does not run any more, or not as a whole, or is about to
+// end: a container that is dead stays dead.
+func ended(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return true
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.State.Terminated != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// sigxcpuExit is the exit code of a container that SIGXCPU ended.
+const sigxcpuExit = 128 + 24
+
+// limitOf says which limit ended a pod, as far as its status tells. How many processes
+// it had is in no status.
+func limitOf(pod *corev1.Pod) sandbox.Limit {
+	for _, s := range pod.Status.ContainerStatuses {
+		switch t := s.State.Terminated; {
+		case t == nil:
+		case t.Reason == "OOMKilled":
+			return sandbox.LimitMemory
+		case t.ExitCode == sigxcpuExit:
+			return sandbox.LimitCPU
+		}
+	}
+	switch message := pod.Status.Message; {
+	case pod.Status.Reason == "DeadlineExceeded":
+		return sandbox.LimitLifetime
+	case pod.Status.Reason != "Evicted":
+		return ""
+	// The kubelet's words for what the pod itself used up. A node that is low on
+	// something evicts as well, and that is nobody's limit.
+	case strings.Contains(message, "exceeds the total limit of containers"), strings.Contains(message, "exceeds the limit"),
+		strings.Contains(message, "exceeded its local ephemeral storage limit"):
+		return sandbox.LimitStorage
+	}
+	return ""
+}

@@ -1,0 +1,185 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"cofferdam.dev/services/controlplane/internal/sandbox"
+)
+
+// However a sandbox ends, it is told once, with the limit that ended it where there is
+// one, and it is not alive.
+func TestExits(t *testing.T) {
+	terminated := func(reason string, code int32) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: code}}
+			return true
+		}
+	}
+	failed := func(reason, message string) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, reason, message
+			return true
+		}
+	}
+	for name, row := range map[string]struct {
+		change func(*corev1.Pod) bool
+		want   sandbox.Limit
+	}{
+		"deleted":         {func(*corev1.Pod) bool { return false }, ""},
+		"being deleted":   {func(p *corev1.Pod) bool { now := metav1.Now(); p.DeletionTimestamp = &now; return true }, ""},
+		"another pod":     {func(p *corev1.Pod) bool { p.UID = "pod-2"; return true }, ""},
+		"killed":          {terminated("Error", 137), ""},
+		"out of memory":   {terminated("OOMKilled", 137), sandbox.LimitMemory},
+		"processor time":  {terminated("Error", 152), sandbox.LimitCPU},
+		"its files":       {failed("Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 64Mi. "), sandbox.LimitStorage},
+		"its workspace":   {failed("Evicted", `Usage of EmptyDir volume "workspace" exceeds the limit "64Mi". `), sandbox.LimitStorage},
+		"its container":   {failed("Evicted", "Container worker exceeded its local ephemeral storage limit \"64Mi\". "), sandbox.LimitStorage},
+		"the node's disk": {failed("Evicted", "The node was low on resource: ephemeral-storage. "), ""},
+		"active deadline": {failed("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"), sandbox.LimitLifetime},
+		"the node":        {failed("NodeShutdown", "Pod was terminated in response to imminent node shutdown."), ""},
+		"done":            {func(p *corev1.Pod) bool { p.Status.Phase = corev1.PodSucceeded; return true }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				p := c.provider()
+				in, err := p.Claim(t.Context(), claimOf("hc-1"))
+				c.must(err)
+				synctest.Wait()
+				c.pod("pool-1", row.change)
+				synctest.Wait()
+				select {
+				case got := <-p.Exits():
+					if got != (sandbox.Exit{ClaimName: "hc-1", UID: "pod-1", Limit: row.want}) {
+						t.Errorf("%+v", got)
+					}
+				default:
+					t.Error("nothing was told")
+				}
+				if alive, err := p.Alive(t.Context(), "hc-1", in.UID); err != nil || alive {
+					t.Errorf("alive: %v, %v", alive, err)
+				}
+				c.must(p.Close())
+				if more, open := <-p.Exits(); open {
+					t.Errorf("told again: %+v", more)
+				}
+			})
+		})
+	}
+}
+
+// A sandbox whose time is over ended of it.
+func TestTheLifetime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		profile := rightProfile()
+		profile.LifetimeSeconds = 60
+		p := c.provider(profile)
+		_, err := p.Claim(t.Context(), claimOf("hc-1"))
+		c.must(err)
+		time.Sleep(61 * time.Second)
+		claim, err := p.api.claim(t.Context(), "hc-1")
+		c.must(err)
+		c.must(p.api.delete(t.Context(), "hc-1", claim.UID)) // as the controller does
+		synctest.Wait()
+		if got := <-p.Exits(); got.Limit != sandbox.LimitLifetime {
+			t.Errorf("%+v", got)
+		}
+		c.must(p.Close())
+	})
+}
+
+// What ended while the claim was being answered is told all the same.
+func TestAnEndBeforeItWasGiven(t *testing.T) {
+	e := newExits(newCluster(t).provider().cfg.Logger)
+	pod := rightPod("pool-1", "sandbox-1", "pod-1", "claim-1")
+	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}
+	e.ended(pod)
+	e.ended(pod)
+	e.give(sandbox.Instance{ClaimName: "hc-1", UID: "pod-1"}, time.Time{})
+	if got := <-e.told; got.Limit != sandbox.LimitMemory || len(e.told) != 0 {
+		t.Errorf("%+v", got)
+	}
+	for i := range 2 * keptGone {
+		e.ended(rightPod("p", "s", types.UID(fmt.Sprint(i)), "c"))
+	}
+	if len(e.gone) != keptGone || len(e.order) != keptGone {
+		t.Errorf("%d remembered", len(e.gone))
+	}
+}
+
+// Release ends this very claim and returns when nothing is left of it; it is told of no
+// exit, and another installation's is left alone.
+func TestRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		p := c.provider()
+		in, err := p.Claim(t.Context(), claimOf("hc-1"))
+		c.must(err)
+		c.set(func() { c.keeps = true }) // the node takes its time
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := p.Release(ctx, "hc-1"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a release without an end: %v", err)
+		}
+		if alive, err := p.Alive(t.Context(), "hc-1", in.UID); err != nil || alive {
+			t.Errorf("a released claim is alive: %v, %v", alive, err)
+		}
+		if list, err := p.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("%v, %v", list, err)
+		}
+		c.set(func() { c.keeps = false })
+		c.must(p.Release(t.Context(), "hc-1"))
+		c.must(p.Release(t.Context(), "hc-1"))
+		if left := c.claims(); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+		again, err := p.Claim(t.Context(), claimOf("hc-1"))
+		if err != nil || again.UID == in.UID || again.ClaimUID == in.ClaimUID {
+			t.Errorf("the name used again: %+v, %v", again, err)
+		}
+		c.must(p.Close())
+		for exit := range p.Exits() {
+			t.Errorf("told: %+v", exit)
+		}
+	})
+}
+
+// The claims outlive the provider: another replica, or the same one started again, has
+// them, and knows them by name.
+func TestCloseEndsNoClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		first := c.provider()
+		in, err := first.Claim(t.Context(), claimOf("hc-1"))
+		c.must(err)
+		c.must(first.Close())
+		second := c.provider()
+		list, err := second.List(t.Context())
+		if err != nil || len(list) != 1 || list[0].ClaimName != "hc-1" || list[0].UID != in.UID || list[0].ID != in.ID {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if alive, err := second.Alive(t.Context(), "hc-1", in.UID); err != nil || !alive {
+			t.Errorf("alive: %v, %v", alive, err)
+		}
+		again, err := second.Claim(t.Context(), claimOf("hc-1"))
+		if err != nil || again != in {
+			t.Errorf("%+v, %v", again, err)
+		}
+		c.pod("pool-1", func(*corev1.Pod) bool { return false })
+		list, err = second.List(t.Context())
+		if err != nil || len(list) != 1 || list[0].UID != "" { // to be released by name
+			t.Errorf("%+v, %v", list, err)
+		}
+		c.must(second.Close())
+	})
+}
