@@ -37,7 +37,7 @@ UNIT_PKGS   = $(shell $(GO) list -m -f '{{if ne .Path "cofferdam.dev/tests"}}{{.
 # Outside the workspace: their dependencies must not move the services' versions.
 TOOL_MODULES := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod))
 # Those of them that hold code of our own.
-OWN_TOOLS    := tools/coredns tools/ferretdb tools/images tools/openfga tools/protobuf tools/repocheck tools/versitygw
+OWN_TOOLS    := tools/coredns tools/ferretdb tools/images tools/manifests tools/openfga tools/protobuf tools/repocheck tools/versitygw
 COMMANDS     := $(patsubst %/main.go,./%,$(wildcard services/*/cmd/*/main.go deploy/local/cmd/*/main.go tests/certify/cmd/*/main.go))
 BENCH_PKGS   := ./pkg/fence/... ./pkg/binding/sqlitestore/... ./pkg/capability/... ./pkg/event/...
 
@@ -211,6 +211,10 @@ generate: bin/buf bin/protoc-gen-go ## Write pkg/gen from pkg/proto
 	@$(BIN)/buf format -w pkg/proto/third_party/protovalidate
 	@$(BIN)/buf generate
 
+.PHONY: chart
+chart: bin/manifests ## Write the Helm chart from the kustomize manifests
+	@$(BIN)/manifests chart deploy/kubernetes
+
 .PHONY: tidy
 tidy: ## Tidy every module by itself, as check-deps wants it
 	@for module in $(MODULES) $(TOOL_MODULES); do (cd $$module && GOWORK=off $(GO) mod tidy); done
@@ -245,6 +249,9 @@ bin/cofferdam-dns: $(filter-out %_test.go,$(wildcard tools/coredns/*))
 
 bin/images: $(filter-out %_test.go,$(wildcard tools/images/*))
 	@$(call build_tool,images,$(BIN)/ .)
+
+bin/manifests: $(filter-out %_test.go,$(wildcard tools/manifests/*) $(wildcard tools/manifests/internal/*/*))
+	@$(call build_tool,manifests,$(BIN)/manifests .)
 
 bin/buf: tools/buf/go.mod tools/buf/go.sum
 	@$(call say,building buf (about 2 minutes the first time) ...)

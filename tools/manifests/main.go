@@ -1,24 +1,58 @@
-// Command manifests builds the manifests of deploy/kubernetes without kubectl and helm.
+// Command manifests works with deploy/kubernetes without kubectl and helm.
+//
+//	manifests kustomize FOLDER   print the objects of an overlay, as kubectl kustomize does
+//	manifests chart FOLDER       write the Helm chart of the manifests in FOLDER to FOLDER/chart
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
+	"cofferdam.dev/tools/manifests/internal/chart"
 	"cofferdam.dev/tools/manifests/internal/render"
 )
 
 func main() {
-	if len(os.Args) != 3 || os.Args[1] != "kustomize" {
-		fmt.Fprintln(os.Stderr, "usage: manifests kustomize FOLDER")
-		os.Exit(2)
-	}
-	out, err := render.Kustomize(os.Args[2])
-	if err == nil {
-		_, err = os.Stdout.Write(out)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "manifests:", err)
 		os.Exit(1)
 	}
+}
+
+func run(args []string) error {
+	if len(args) != 2 {
+		return errors.New("usage: manifests kustomize|chart FOLDER")
+	}
+	switch args[0] {
+	case "kustomize":
+		out, err := render.Kustomize(args[1])
+		if err != nil {
+			return err
+		}
+		_, err = os.Stdout.Write(out)
+		return err
+	case "chart":
+		return write(args[1])
+	default:
+		return fmt.Errorf("%s is neither kustomize nor chart", args[0])
+	}
+}
+
+func write(kubernetes string) error {
+	files, err := chart.Generate(kubernetes)
+	if err != nil {
+		return err
+	}
+	for name, text := range files {
+		path := filepath.Join(kubernetes, "chart", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a folder of the repository
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // a file of the repository
+			return err
+		}
+	}
+	return nil
 }
