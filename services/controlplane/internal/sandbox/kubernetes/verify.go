@@ -128,7 +128,8 @@ func confined(v *check, pod *corev1.PodSecurityContext, c *corev1.Container) {
 	v.that(s.ProcMount == nil || *s.ProcMount == corev1.DefaultProcMount, "container %s sees an unmasked /proc", c.Name)
 	v.that(c.RestartPolicy == nil, "container %s has a restart policy of its own", c.Name)
 	v.that(len(c.VolumeDevices) == 0, "container %s has devices", c.Name)
-	v.that(len(c.EnvFrom) == 0 && !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil }),
+	v.that(!slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil }) &&
+		!slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil }),
 		"container %s takes its environment from secrets", c.Name)
 	v.that(!slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 }), "container %s has a port of its node", c.Name)
 	v.that(c.Lifecycle == nil, "container %s has hooks", c.Name)

@@ -63,6 +63,11 @@ func TestVerification(t *testing.T) {
 	if err := profile.verify(hostedAnswer()); err != nil {
 		t.Fatal(err)
 	}
+	told := hostedAnswer() // what the base tells a worker of its installation
+	told.pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}
+	if err := profile.verify(told); err != nil {
+		t.Errorf("settings from a ConfigMap: %v", err)
+	}
 	for name, change := range map[string]func(*answer){
 		"another pool":          func(a *answer) { a.claim.Spec.WarmPoolRef.Name = "others" },
 		"an environment":        func(a *answer) { a.claim.Spec.Env = []extensions.EnvVar{{Name: "A"}} },
@@ -108,7 +113,7 @@ func TestVerification(t *testing.T) {
 		}),
 		"no security context": first(func(c *corev1.Container) { c.SecurityContext = nil }),
 		"a device":            first(func(c *corev1.Container) { c.VolumeDevices = make([]corev1.VolumeDevice, 1) }),
-		"a secret":            first(func(c *corev1.Container) { c.EnvFrom = make([]corev1.EnvFromSource, 1) }),
+		"secrets":             first(func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}} }),
 		"a key of a secret": first(func(c *corev1.Container) {
 			c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}}}
 		}),
