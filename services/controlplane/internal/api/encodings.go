@@ -25,8 +25,12 @@ type stream interface {
 }
 
 func (a *API) follow(r *http.Request, caller runs.Caller, id string, out *sse, s stream, o runs.FollowOptions) error {
-	o.Idle, o.IdleEvery = out.comment, a.cfg.IdleComment
-	return a.cfg.Runs.Follow(r.Context(), caller, id, o, s.take)
+	o.Flush, o.Idle, o.IdleEvery = out.flush, out.comment, a.cfg.IdleComment
+	err := a.cfg.Runs.Follow(r.Context(), caller, id, o, s.take)
+	if err != nil {
+		_ = out.flush() // what was written before the error is good
+	}
+	return err
 }
 
 // revision reads the revision of a run's interrupt, which is there once that is

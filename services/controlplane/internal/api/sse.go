@@ -38,10 +38,11 @@ func (a *API) newSSE(w http.ResponseWriter) (*sse, error) {
 	if err := s.rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return s, fault.Wrap(err, fault.Cancelled, "api.sse")
 	}
-	return s, s.write(nil)
+	return s, s.flush()
 }
 
-// frame writes one frame. id and name may be empty; data is one line.
+// frame writes one frame, which leaves with the next flush at the latest. id and name
+// may be empty; data is one line.
 func (s *sse) frame(id *uint64, name string, data []byte) error {
 	if bytes.ContainsAny(data, "\r\n") {
 		return fault.New(fault.Internal, "api.sse") // it would be more than one frame
@@ -58,7 +59,12 @@ func (s *sse) frame(id *uint64, name string, data []byte) error {
 }
 
 // comment keeps an idle connection open and finds out that a client has gone.
-func (s *sse) comment() error { return s.write([]byte(": \n\n")) }
+func (s *sse) comment() error {
+	if err := s.write([]byte(": \n\n")); err != nil {
+		return err
+	}
+	return s.flush()
+}
 
 // interrupt makes the write that is under way fail, and every later one. It can be
 // called from another goroutine while the request is served.
@@ -68,17 +74,33 @@ func (s *sse) interrupt() {
 }
 
 func (s *sse) write(b []byte) error {
+	if err := s.bound(); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(b); err != nil {
+		return fault.Wrap(err, fault.Cancelled, "api.sse")
+	}
+	return nil
+}
+
+// flush sends what was written.
+func (s *sse) flush() error {
+	if err := s.bound(); err != nil {
+		return err
+	}
+	if err := s.rc.Flush(); err != nil {
+		return fault.Wrap(err, fault.Cancelled, "api.sse")
+	}
+	return nil
+}
+
+// bound gives what is written next its time.
+func (s *sse) bound() error {
 	if err := s.rc.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fault.Wrap(err, fault.Cancelled, "api.sse")
 	}
 	if s.cut.Load() { // after the deadline was set: interrupt sets its own in the other order
 		return fault.New(fault.Cancelled, "api.sse")
-	}
-	if _, err := s.w.Write(b); err != nil {
-		return fault.Wrap(err, fault.Cancelled, "api.sse")
-	}
-	if err := s.rc.Flush(); err != nil {
-		return fault.Wrap(err, fault.Cancelled, "api.sse")
 	}
 	return nil
 }

@@ -25,6 +25,11 @@ func endless(said *atomic.Bool) runstest.Script {
 				return err
 			}
 			said.Store(true)
+			select { // as a model speaks, and not until the run has said all that it may
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Millisecond):
+			}
 		}
 	}
 }
@@ -55,7 +60,9 @@ func TestACancelInMidTextStopsTheHarnessAndSaysSo(t *testing.T) {
 // (codeg 364).
 func TestAWorkerThatDoesNotStopLosesItsSandbox(t *testing.T) {
 	var said atomic.Bool
-	s := newStack(t, func(s **runstest.Stack) runstest.Script { return turn(s, "warm") }, runstest.Options{})
+	s := newStack(t, func(s **runstest.Stack) runstest.Script { return turn(s, "warm") }, runstest.Options{
+		Change: func(c *runs.Config) { c.CancelGrace = time.Second }, // twice that is what the answer waits
+	})
 	warm := start(t, s, "warm")
 	follow(t, s, warm.RunID)
 	eventually(t, "concluded", func() bool { return s.Record(t, warm.BindingID).Run == nil })

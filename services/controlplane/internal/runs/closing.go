@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,10 +42,14 @@ func (s *Service) logOf(ctx context.Context, bindingID, runID string) iter.Seq2[
 
 // closing gives the events that close a run, its terminal last. The terminal
 // follows from how the run ends as committed, never from what a worker said;
-// stopReason is the one thing that only a worker knows.
-func (s *Service) closing(ctx context.Context, rec binding.Record, run binding.Run, sideEffects, stopReason string) (binding.Batch, error) {
-	m := s.machine(rec, run.ID, run.Carried)
-	replayed := m.Replay(s.logOf(ctx, rec.ID, run.ID))
+// stopReason is the one thing that only a worker knows. m has the run as far as it is
+// committed, and is used up; nil has the log read.
+func (s *Service) closing(ctx context.Context, rec binding.Record, run binding.Run, sideEffects, stopReason string, m *event.Machine) (binding.Batch, error) {
+	var replayed error
+	if m == nil {
+		m = s.machine(rec, run.ID, run.Carried)
+		replayed = m.Replay(s.logOf(ctx, rec.ID, run.ID))
+	}
 	if f := fault.From(replayed, "runs.closing"); f != nil && (f.Code() == fault.DependencyUnavailable || ctx.Err() != nil) {
 		return binding.Batch{}, f // the store will answer later
 	}
@@ -68,7 +73,19 @@ func (s *Service) closing(ctx context.Context, rec binding.Record, run binding.R
 		s.cfg.Logger.ErrorContext(ctx, "a committed log does not replay; it is ended by its terminal alone", "error", err.Error())
 		events = []event.Event{event.Draft{Data: end}.Event(run.ID, rec.Identity.ConversationID, run.EventHead, s.cfg.Now().UTC())}
 	}
-	return encode(events)
+	return batchOf(events)
+}
+
+func batchOf(events []event.Event) (binding.Batch, error) {
+	b := binding.Batch{Nonce: rand.Text(), First: events[0].Sequence}
+	for _, e := range events {
+		raw, err := encode(e)
+		if err != nil {
+			return b, err
+		}
+		b.Events = append(b.Events, raw)
+	}
+	return b, nil
 }
 
 func (s *Service) close(m *event.Machine, started event.RunStarted, end event.Data) ([]event.Event, error) {

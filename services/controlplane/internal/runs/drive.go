@@ -40,9 +40,8 @@ type driver struct {
 	stopped bool
 	// terminal is the worker's own terminal, as far as it is believed.
 	terminal event.Data
-	// stream is what may still come after it, until hangUp ends it.
-	stream worker.Stream
-	hangUp context.CancelFunc
+	// stream is what may still come after it, until it is closed.
+	stream *ahead
 }
 
 // launch drives a run in a goroutine that the service waits for.
@@ -125,17 +124,17 @@ func (d *driver) turn(ctx context.Context) error {
 	d.held, d.grant = &held, held.Grant
 	d.env = held.Grant.Envelope()
 	streaming, hangUp := context.WithCancel(ctx)
-	stream, err := d.begin(streaming, held)
+	begun, err := d.begin(streaming, held)
 	if err != nil {
 		hangUp()
 		return err
 	}
+	stream := readAhead(begun, hangUp)
 	err = d.pump(ctx, stream)
 	if err == nil {
-		d.stream, d.hangUp = stream, hangUp
+		d.stream = stream
 		return nil
 	}
-	defer hangUp()
 	return errors.Join(err, ignoreClosed(stream.Close()))
 }
 
@@ -185,33 +184,61 @@ func (d *driver) give(ctx context.Context, env fence.Envelope, f InlineFile) (wo
 }
 
 // pump takes the worker's events into the log until its terminal. One batch is
-// in flight at a time: a slow store holds the worker's stream back.
-func (d *driver) pump(ctx context.Context, stream worker.Stream) error {
+// in flight at a time, and what comes meanwhile is the next one, within bounds: a
+// slow store holds the worker's stream back.
+func (d *driver) pump(ctx context.Context, stream *ahead) error {
 	for {
-		frame, err := stream.Next()
-		if errors.Is(err, io.EOF) {
-			return fault.New(fault.Protocol, "runs.pump", fault.Detail("the stream ended without a terminal"))
+		g, err := d.gather(ctx, stream)
+		// What was lawful before an error is committed all the same.
+		if cerr := d.log.flush(ctx, d.grant); cerr != nil {
+			if reason := d.lateness(ctx, cerr); reason != "" {
+				d.drop(ctx, g.events, reason)
+			}
+			return cerr
 		}
 		if err != nil {
 			return err
 		}
-		if err := d.authentic(frame); err != nil {
-			d.drop(ctx, len(frame.Events), lateForeign)
-			return err
-		}
-		terminal, late, err := d.log.take(ctx, d.grant, frame.Events)
-		if reason := d.lateness(ctx, err); reason != "" {
-			d.drop(ctx, len(frame.Events), reason)
-		}
-		if err != nil {
-			return err
-		}
-		if terminal != nil {
-			d.drop(ctx, late, lateTerminal)
-			d.terminal, d.stopped = terminal, true
+		if g.terminal != nil {
+			d.drop(ctx, g.late, lateTerminal)
+			d.terminal, d.stopped = g.terminal, true
 			return nil
 		}
 	}
+}
+
+// gathered is what came with some frames: how many events were judged, the terminal,
+// and how many were behind it.
+type gathered struct {
+	events   int
+	terminal event.Data
+	late     int
+}
+
+// gather waits for a frame, and judges it and those that are there already, until
+// the batch is full.
+func (d *driver) gather(ctx context.Context, stream *ahead) (g gathered, err error) {
+	frame, err := stream.Next()
+	if errors.Is(err, io.EOF) {
+		return g, fault.New(fault.Protocol, "runs.pump", fault.Detail("the stream ended without a terminal"))
+	}
+	for more := err == nil; more; frame, more = stream.More() {
+		if err := d.authentic(frame); err != nil {
+			d.drop(ctx, len(frame.Events), lateForeign)
+			return g, err
+		}
+		if g.terminal, g.late, err = d.log.judge(frame.Events); err != nil {
+			if reason := d.lateness(ctx, err); reason != "" {
+				d.drop(ctx, len(frame.Events), reason)
+			}
+			return g, err
+		}
+		g.events += len(frame.Events)
+		if g.terminal != nil || d.log.full() {
+			break
+		}
+	}
+	return g, err
 }
 
 // authentic compares a frame with what is committed: the worker repeats the
@@ -312,7 +339,7 @@ func patient(ctx context.Context, do func() error) error {
 }
 
 func ignoreClosed(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || fault.Is(err, fault.Cancelled) {
 		return nil
 	}
 	return err

@@ -19,7 +19,13 @@ func (d *dying) effect() runstest.Script {
 		if err := p.Emit(ctx, started()); err != nil {
 			return err
 		}
+		if err := committed(ctx, d.s, p); err != nil {
+			return err
+		}
 		if err := p.Text(ctx, "m1", "on it"); err != nil {
+			return err
+		}
+		if err := committed(ctx, d.s, p); err != nil {
 			return err
 		}
 		g, err := d.s.Guard.Admit(ctx, p.Turn.Envelope)
@@ -46,7 +52,10 @@ func (d *dying) hangs(spoken chan<- struct{}) runstest.Script {
 		if err := p.Emit(ctx, started()); err != nil {
 			return err
 		}
-		if err := p.Text(ctx, "m1", "wait"); err != nil { // what was sent before is committed
+		if err := p.Text(ctx, "m1", "wait"); err != nil {
+			return err
+		}
+		if err := committed(ctx, d.s, p); err != nil {
 			return err
 		}
 		close(spoken)

@@ -158,7 +158,7 @@ func (d *driver) end(ctx context.Context, wish binding.End) {
 		stopReason = t.StopReason
 	}
 	if d.stop(ctx, rec) && !spent(rec.Run.End) {
-		err = d.s.terminate(ctx, rec, d.grant, stopReason)
+		err = d.s.terminate(ctx, rec, d.grant, stopReason, d.log.committed(rec.Run.EventHead))
 	} else {
 		err = d.retire(ctx, rec, stopReason)
 	}
@@ -272,13 +272,13 @@ func (s *Service) askToStop(ctx context.Context, rec binding.Record, held *lease
 }
 
 // terminate makes write 3: closing events, terminal and the move to ending are
-// one write. Then it concludes.
-func (s *Service) terminate(ctx context.Context, rec binding.Record, g fence.Grant, stopReason string) error {
+// one write. Then it concludes. m is that of closing.
+func (s *Service) terminate(ctx context.Context, rec binding.Record, g fence.Grant, stopReason string, m *event.Machine) error {
 	effects, err := s.cfg.Writer.Revoke(ctx, rec, binding.Ending{Epoch: rec.Epoch, Generation: rec.Generation, Run: rec.Run})
 	if err != nil {
 		return err
 	}
-	batch, err := s.closing(ctx, rec, *rec.Run, effects, stopReason)
+	batch, err := s.closing(ctx, rec, *rec.Run, effects, stopReason, m)
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,9 @@ func TestAStoreThatFailsNowAndThenLosesAndDoublesNothing(t *testing.T) {
 				if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: "x"}); err != nil {
 					return err
 				}
+				if err := committed(ctx, *s, p); err != nil { // else one write might take them all
+					return err
+				}
 			}
 			if err := p.Emit(ctx, event.TextFinished{MessageID: "m1"}); err != nil {
 				return err

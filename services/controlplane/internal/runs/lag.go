@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 )
@@ -12,6 +13,9 @@ type lag struct {
 
 	mu    sync.Mutex
 	taken uint64
+	// committed is the most that was seen of what there is to take. A run that is not
+	// driven here any more, or never was, grows unseen but for what is read of it.
+	committed uint64
 	// since is when the reader last had everything.
 	since time.Time
 	// over stays once the reader was too far behind.
@@ -24,14 +28,26 @@ func (l *lag) take(bytes int) {
 	l.taken += uint64(bytes) //nolint:gosec // a length is not negative
 }
 
+// read says that a page was read, which is to be taken now.
+func (l *lag) read(page []json.RawMessage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	to := l.taken
+	for _, raw := range page {
+		to += uint64(len(raw))
+	}
+	l.committed = max(l.committed, to)
+}
+
 func (l *lag) tooFar(committed uint64, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if committed <= l.taken {
+	l.committed = max(l.committed, committed)
+	if l.committed <= l.taken {
 		l.since = now
 		return l.over
 	}
-	bytes := l.of.MaxBehind > 0 && committed-l.taken > l.of.MaxBehind
+	bytes := l.of.MaxBehind > 0 && l.committed-l.taken > l.of.MaxBehind
 	long := l.of.MaxLag > 0 && now.Sub(l.since) > l.of.MaxLag
 	l.over = l.over || bytes || long
 	return l.over

@@ -7,7 +7,6 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
-	"cofferdam.dev/pkg/fault"
 )
 
 // Why an event of a worker is not taken, as it is counted.
@@ -67,8 +66,7 @@ func (d *driver) drain(ctx context.Context) {
 	if d.stream == nil {
 		return
 	}
-	defer d.hangUp()
-	stop := time.AfterFunc(lateFor, d.hangUp)
+	stop := time.AfterFunc(lateFor, d.stream.hangUp)
 	defer stop.Stop()
 	for {
 		frame, err := d.stream.Next()
@@ -77,7 +75,7 @@ func (d *driver) drain(ctx context.Context) {
 		}
 		d.drop(ctx, len(frame.Events), lateTerminal)
 	}
-	if err := ignoreClosed(d.stream.Close()); err != nil && !fault.Is(err, fault.Cancelled) {
+	if err := ignoreClosed(d.stream.Close()); err != nil {
 		d.s.cfg.Logger.WarnContext(ctx, "a worker's stream did not end well after its terminal", "error", err.Error())
 	}
 }

@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	// pollEvery bounds how late a follower learns of what another replica wrote.
-	pollEvery = 250 * time.Millisecond
+	// pollEvery bounds how late a follower learns of what another replica wrote, and
+	// pollDriven how late of a run that this replica believes to drive, whose driver
+	// finds out by its beat.
+	pollEvery  = 250 * time.Millisecond
+	pollDriven = 2 * time.Second
 	// followPage is how many events a follower reads at once.
 	followPage = 256
 )
@@ -169,6 +172,9 @@ type FollowOptions struct {
 	// has returned, when the reader gets too far behind while it keeps yield
 	// waiting; it must make yield return. nil waits for yield.
 	Interrupt func()
+	// Flush is called after some events were given, before more are waited for; its
+	// error ends the reader. It may be nil.
+	Flush func() error
 	// Idle is called every IdleEvery while there is nothing to give; its error
 	// ends the reader. It may be nil.
 	Idle      func() error
@@ -185,13 +191,14 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 	}
 	lag := &lag{of: o, since: time.Now()}
 	defer s.watchLag(ctx, runID, lag)()
-	quiet := time.Now()
+	quiet, poll := time.Now(), false
 	for from := o.From; ; {
 		changed, _ := s.hub.watch(runID)
-		page, err := s.cfg.Writer.Events(ctx, rec.ID, runID, from, followPage)
+		page, err := s.next(ctx, rec.ID, runID, from, poll)
 		if err != nil {
 			return fault.From(err, "runs.Follow")
 		}
+		lag.read(page.Events)
 		for i, raw := range page.Events {
 			err := yield(page.First+uint64(i), raw)
 			lag.take(len(raw))
@@ -202,11 +209,16 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 				return err
 			}
 		}
+		if o.Flush != nil && len(page.Events) > 0 {
+			if err := o.Flush(); err != nil {
+				return err
+			}
+		}
 		if page.Ended {
 			return nil
 		}
 		if len(page.Events) > 0 {
-			from, quiet = page.Next, time.Now()
+			from, quiet, poll = page.Next, time.Now(), false
 			continue
 		}
 		if o.Idle != nil && time.Since(quiet) >= o.IdleEvery {
@@ -215,11 +227,40 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 			}
 			quiet = time.Now()
 		}
-		select {
-		case <-ctx.Done():
-			return fault.From(ctx.Err(), "runs.Follow")
-		case <-changed:
-		case <-time.After(pollEvery):
+		if poll, err = s.await(ctx, changed, o); err != nil {
+			return err
 		}
+	}
+}
+
+// next gives a page from a sequence on: of what this replica has committed last where
+// the reader keeps up, and with stored, or where it does not, of the committed log.
+func (s *Service) next(ctx context.Context, bindingID, runID string, from uint64, stored bool) (binding.Page, error) {
+	if !stored {
+		if events, ok := s.hub.recent(runID, from, followPage); ok {
+			return binding.Page{Events: events, First: from, Next: from + uint64(len(events))}, nil
+		}
+	}
+	return s.cfg.Writer.Events(ctx, bindingID, runID, from, followPage)
+}
+
+// await waits for a change, but not for ever: poll says that it was not told of one.
+func (s *Service) await(ctx context.Context, changed <-chan struct{}, o FollowOptions) (poll bool, err error) {
+	wait := pollEvery
+	if changed != nil {
+		wait = pollDriven
+	}
+	if o.Idle != nil {
+		wait = min(wait, max(o.IdleEvery, time.Millisecond))
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, fault.From(ctx.Err(), "runs.Follow")
+	case <-changed:
+		return false, nil
+	case <-timer.C:
+		return true, nil
 	}
 }

@@ -139,7 +139,7 @@ func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID, st
 		if err != nil {
 			return binding.Batch{}, err
 		}
-		return s.closing(ctx, now, run, sideEffects, stopReason)
+		return s.closing(ctx, now, run, sideEffects, stopReason, nil)
 	})
 	s.hub.grew(runID, 0)
 	if fault.Is(err, fault.NotFound) {

@@ -186,4 +186,6 @@ type Frame struct {
 	CapabilityID string
 	BootNonce    string
 	Events       []event.Event
+	// Bytes is how long it was on the wire.
+	Bytes int
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"connectrpc.com/connect/v2"
+	"google.golang.org/protobuf/proto"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/event/eventproto"
@@ -62,7 +63,7 @@ func (s stream) Next() (worker.Frame, error) {
 	if err != nil {
 		return worker.Frame{}, fault.Wrap(err, fault.Protocol, op)
 	}
-	out := worker.Frame{Envelope: env, CapabilityID: f.GetCapabilityJti(), BootNonce: f.GetBootNonce()}
+	out := worker.Frame{Envelope: env, CapabilityID: f.GetCapabilityJti(), BootNonce: f.GetBootNonce(), Bytes: proto.Size(f)}
 	switch n := len(f.GetEvents()); {
 	case n == 0:
 		return worker.Frame{}, fault.Wrap(errNoEvents, fault.Protocol, op)
