@@ -290,6 +290,9 @@ func TestAnAGUIClientThatStallsCancelsItsRun(t *testing.T) {
 					if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: strings.Repeat("x", 8<<10)}); err != nil {
 						return err
 					}
+					if err := breathe(ctx); err != nil {
+						return err
+					}
 				}
 			}
 		},

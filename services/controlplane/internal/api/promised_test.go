@@ -274,6 +274,17 @@ func pours(ctx context.Context, _ *trouble, p *runstest.Play) error {
 	return nil
 }
 
+// breathe is between two of many things that a worker says: enough comes to fill what
+// is between it and a client, and not a log of the largest size.
+func breathe(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(5 * time.Millisecond):
+		return nil
+	}
+}
+
 // stream sends the message as an AG-UI client, whose stream the run belongs to. It is
 // not read, and leave lets go of it, as the end of the test does.
 func (d *trouble) stream(t *testing.T) (id string, leave func()) {
@@ -360,6 +371,9 @@ func troubles() map[string]fails {
 			meanwhile: func(ctx context.Context, d *trouble, p *play) error {
 				for { // more than anybody holds for who does not read
 					if err := pours(ctx, d, p); err != nil {
+						return err
+					}
+					if err := breathe(ctx); err != nil {
 						return err
 					}
 				}

@@ -2,6 +2,7 @@ package runs_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"cofferdam.dev/pkg/binding"
@@ -20,10 +21,9 @@ func TestARunThatIsStartedInTheLastMoment(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Runs.Run(ctx) }()
 	follow(t, s, start(t, s, "the first run makes the binding").RunID)
-	stopped := false
+	var stopped atomic.Bool
 	store.AfterWrite(func(err error) error {
-		if rec, lerr := store.List(t.Context(), "", 10, true); lerr == nil && len(rec) == 1 && rec[0].Run != nil && !stopped {
-			stopped = true
+		if rec, lerr := store.List(t.Context(), "", 10, true); lerr == nil && len(rec) == 1 && rec[0].Run != nil && stopped.CompareAndSwap(false, true) {
 			end()
 			if err := <-done; err != nil {
 				t.Error(err)

@@ -109,7 +109,7 @@ func (l *live) keep(b binding.Batch) {
 		l.recentBytes -= len(l.recent[drop])
 		l.recent[drop] = nil
 	}
-	l.first += uint64(drop) //nolint:gosec // a length is not negative
+	l.first += uint64(drop)
 	l.recent, l.recentBytes = append(l.recent[drop:], b.Events...), l.recentBytes+bytes
 }
 

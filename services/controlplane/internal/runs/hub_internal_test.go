@@ -41,7 +41,7 @@ func TestWhatIsRecentIsWhatWasCommitted(t *testing.T) {
 			"read": func(t *rapid.T) {
 				from := rapid.IntRange(0, len(log)+2).Draw(t, "from")
 				limit := rapid.IntRange(1, 10).Draw(t, "limit")
-				events, ok := h.recent("r", uint64(from), limit)
+				events, ok := h.recent("r", uint64(from), limit) //nolint:gosec // drawn from 0 on
 				if must := kept > 0 && from >= len(log)-kept && from <= len(log); must && !ok {
 					t.Fatalf("%d of %d is not known", from, len(log))
 				}
