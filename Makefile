@@ -104,14 +104,20 @@ test: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## R
 # out of the cluster's network. TESTS picks some of them.
 CLUSTER_IMAGES ?= cofferdam-probe
 TESTS          ?= .
+CLUSTER_PACKAGE ?= ./tests/cluster
 .PHONY: test-cluster
 test-cluster: ## Start a Kubernetes cluster (deploy/cluster), run tests/cluster in its network, and end it
 	@start=$$SECONDS; \
 	$(MAKE) images IMAGES="$(CLUSTER_IMAGES)" >&2; \
-	CGO_ENABLED=0 $(GO) test -c $(TESTFLAGS) -tags cluster -o $(BIN)/cluster.test ./tests/cluster; \
+	CGO_ENABLED=0 $(GO) test -c $(TESTFLAGS) -tags cluster -o $(BIN)/cluster.test $(CLUSTER_PACKAGE); \
 	cd tests/cluster; \
 	CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/cluster.test -test.v -test.timeout 15m -test.run '$(TESTS)' >&2; \
 	printf '{"target":"test-cluster","passed":true,"seconds":%d}\n' $$((SECONDS - start))
+
+# Not in .ci/run: the images of everything take minutes.
+.PHONY: test-installation
+test-installation: build ## Play the README's demo on a cluster with everything in pods (tests/cluster/installation)
+	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/installation CLUSTER_IMAGES="$(addprefix cofferdam-,dns ferretdb mcp-files nodeidentity openfga) $(notdir $(wildcard services/*))"
 
 .PHONY: test-race
 test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Look for races: every test uncached, in random order, on 1 and 4 processors
