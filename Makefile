@@ -106,12 +106,12 @@ CLUSTER_IMAGES ?= cofferdam-probe
 TESTS          ?= .
 CLUSTER_PACKAGE ?= ./tests/cluster
 .PHONY: test-cluster
-test-cluster: ## Start a Kubernetes cluster (deploy/cluster), run tests/cluster in its network, and end it
+test-cluster: bin/manifests ## Start a Kubernetes cluster (deploy/cluster), run tests/cluster in its network, and end it
 	@start=$$SECONDS; \
 	$(MAKE) images IMAGES="$(CLUSTER_IMAGES)" >&2; \
 	CGO_ENABLED=0 $(GO) test -c $(TESTFLAGS) -tags cluster -o $(BIN)/cluster.test $(CLUSTER_PACKAGE); \
 	cd tests/cluster; \
-	CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/cluster.test -test.v -test.timeout 15m -test.run '$(TESTS)' >&2; \
+	COFFERDAM_BIN_DIR=$(BIN) CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/cluster.test -test.v -test.timeout 15m -test.run '$(TESTS)' >&2; \
 	printf '{"target":"test-cluster","passed":true,"seconds":%d}\n' $$((SECONDS - start))
 
 # Not in .ci/run: the images of everything take minutes.
