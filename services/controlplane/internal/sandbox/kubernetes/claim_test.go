@@ -341,7 +341,7 @@ func TestCachesDecideNothing(t *testing.T) {
 		p := c.provider()
 		c.answer = func(w *made) { w.pods[0].Status.Conditions[0].Status = corev1.ConditionFalse }
 		go func() {
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * time.Second) //nolint:forbidigo // in a synctest bubble
 			c.pod("pool-1", func(pod *corev1.Pod) bool { pod.Status.Conditions[0].Status = corev1.ConditionTrue; return true })
 		}()
 		in, err := p.Claim(t.Context(), claimOf("hc-1"))

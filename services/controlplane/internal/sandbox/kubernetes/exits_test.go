@@ -86,7 +86,7 @@ func TestTheLifetime(t *testing.T) {
 		p := c.provider(profile)
 		_, err := p.Claim(t.Context(), claimOf("hc-1"))
 		c.must(err)
-		time.Sleep(61 * time.Second)
+		time.Sleep(61 * time.Second) //nolint:forbidigo // in a synctest bubble
 		claim, err := p.api.claim(t.Context(), "hc-1")
 		c.must(err)
 		c.must(p.api.delete(t.Context(), "hc-1", claim.UID)) // as the controller does
