@@ -92,6 +92,7 @@ func badInputs(t *testing.T, w *world) map[string]bad {
 	}
 	same := func(*files.NewPart) {}
 	other := w.stand.Another(t, func(id *binding.Identity) { id.Subject = "user-2" })
+	others := other.Grant(t, other.Envelope())
 	large, broken := strings.Repeat("x", 1<<20+1), errors.New("the stream broke")
 	wrong := whole("content")
 	wrong.SHA256[0]++
@@ -127,7 +128,7 @@ func badInputs(t *testing.T, w *world) map[string]bad {
 		"part, database gone after one": {do: part(same, content), code: fault.PersistenceFailed, service: gone(1)},
 		"part, database gone after two": {do: part(same, content), code: fault.PersistenceFailed, service: gone(2)},
 		"handle of another binding": {code: fault.HandleDenied, do: func(ctx context.Context, s *files.Service, _ files.Caller, handle string) error {
-			_, err := s.Upload(ctx, files.Caller{Grant: other.Grant(t, other.Envelope()), Handles: []string{handle}}, handle, whole("content"), content())
+			_, err := s.Upload(ctx, files.Caller{Grant: others, Handles: []string{handle}}, handle, whole("content"), content())
 			return err
 		}},
 		"handle that the capability does not list": {code: fault.HandleDenied, do: func(ctx context.Context, s *files.Service, c files.Caller, handle string) error {
