@@ -51,9 +51,16 @@ machine() {
   note machine $!
   disown
   touch "$state/.cofferdam-cluster"
-  own_network() { pid_of machine && [ "$(readlink "/proc/$(pid_of machine)/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
+  own_network() { elsewhere "$(pid_of machine)" self; }
   await 10 "the machine" own_network
   in_machine ip link set lo up
+}
+
+# elsewhere PID OTHER: whether a process that is there has another network than the other one. A process that has just ended,
+# as those do that set a namespace up, has none.
+elsewhere() {
+  local its others
+  its=$(readlink "/proc/$1/ns/net") && others=$(readlink "/proc/$2/ns/net") && [ "$its" != "$others" ]
 }
 
 issue() { # NAME SUBJECT [ALTERNATIVE-NAMES]
@@ -181,7 +188,7 @@ wire_node() {
   local name
   name=cofferdam-cluster-$(pid_of machine)
   start node env CLUSTER_NAME="$name" "$here/node.sh" cgroup
-  own_namespace() { node_pid && [ "$(readlink "/proc/$(node_pid)/ns/net")" != "$(readlink "/proc/$(pid_of machine)/ns/net")" ]; }
+  own_namespace() { elsewhere "$(node_pid)" "$(pid_of machine)"; }
   await 10 "the node's namespaces" own_namespace
   in_machine ip link add node type veth peer name eth0 netns "$(node_pid)"
   in_machine ip addr add "$host/24" dev node
