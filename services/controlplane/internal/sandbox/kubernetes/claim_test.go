@@ -111,7 +111,6 @@ func TestMoreThanOneAnswer(t *testing.T) {
 		},
 		"another sandbox's pod": func(w *made) { w.pods[0].OwnerReferences = owner(agents.SandboxKind, w.pods[0].Name, "sandbox-9") },
 		"nobody's pod":          func(w *made) { w.pods[0].OwnerReferences = nil },
-		"a pod and no sandbox":  func(w *made) { w.sandboxes = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -127,6 +126,28 @@ func TestMoreThanOneAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pod can be seen a moment before the sandbox that it belongs to: until both are
+// there nothing is given and nothing refused.
+func TestAPodBeforeItsSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		p := c.provider()
+		var late *agents.Sandbox
+		c.answer = func(w *made) { late, w.sandboxes = w.sandboxes[0], nil }
+		_, err := p.Claim(within(t, 3*time.Second), claimOf("hc-1"))
+		wantCode(t, "a pod and no sandbox", err, fault.DeadlineExceeded)
+		if _, ok := p.exits.of("hc-1"); ok {
+			t.Error("it counts as given")
+		}
+		c.must(c.custom.Tracker().Create(sandboxResource, object(t, late), namespace))
+		in, err := p.Claim(t.Context(), claimOf("hc-1"))
+		if err != nil || in.UID != "pod-1" || in.SandboxUID != "sandbox-1" {
+			t.Errorf("with its sandbox: %+v, %v", in, err)
+		}
+		c.must(p.Close())
+	})
 }
 
 // A second pod of the sandbox that does not carry the claim's label is found too.

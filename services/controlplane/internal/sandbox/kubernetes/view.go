@@ -56,10 +56,12 @@ func (p *Provider) look(ctx context.Context, name string, uid types.UID) (view, 
 	case claim.UID == uid:
 		v.claim = claim
 	}
-	if v.sandboxes, err = p.api.sandboxes(ctx, byClaim(uid)); err != nil {
+	// Pods before sandboxes: a pod carries the label only after its sandbox was adopted,
+	// so that whoever sees the pod sees the sandbox.
+	if v.pods, err = p.api.pods(ctx, byClaim(uid)); err != nil {
 		return v, err
 	}
-	if v.pods, err = p.api.pods(ctx, byClaim(uid)); err != nil {
+	if v.sandboxes, err = p.api.sandboxes(ctx, byClaim(uid)); err != nil {
 		return v, err
 	}
 	return v, p.addUnlabelled(ctx, &v, uid)
@@ -181,8 +183,11 @@ func (v view) single() (answer, error) {
 		}
 	}
 	if len(v.pods) == 1 {
+		if a.sandbox == nil { // a pod is judged by its sandbox; one without is given to nobody
+			return a, errWaiting
+		}
 		a.pod = v.pods[0]
-		if a.sandbox == nil || !controls(a.sandbox.UID, agents.SandboxKind, a.pod) {
+		if !controls(a.sandbox.UID, agents.SandboxKind, a.pod) {
 			return a, errOther
 		}
 	}
