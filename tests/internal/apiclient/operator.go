@@ -25,6 +25,9 @@ type Binding struct {
 	Ending int `json:"ending"`
 	Lease  *struct {
 		ClaimName   string `json:"claim_name"`
+		ClaimUID    string `json:"claim_uid"`
+		SandboxUID  string `json:"sandbox_uid"`
+		InstanceUID string `json:"instance_uid"`
 		State       string `json:"state"`
 		Profile     string `json:"profile"`
 		ImageDigest string `json:"worker_image_digest"`
