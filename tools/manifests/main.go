@@ -47,10 +47,10 @@ func write(kubernetes string) error {
 	}
 	for name, text := range files {
 		path := filepath.Join(kubernetes, "chart", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a folder of the repository
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return err
 		}
 	}
