@@ -158,7 +158,7 @@ func (c *Config) validateSandboxes() error {
 	case sandboxCluster:
 		return c.Cluster.validate(c.SandboxProfiles)
 	default:
-		return fmt.Errorf("--sandbox: %q is not implemented; this version has process, host and kubernetes", c.Sandbox)
+		return fmt.Errorf("--sandbox: %q is none of process, host and kubernetes", c.Sandbox)
 	}
 }
 

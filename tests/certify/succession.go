@@ -75,8 +75,8 @@ func lifecycle(ctx context.Context, w *world, l *ledger) {
 		l.holds(c.name, err)
 	}
 	l.holds("orphans: a run whose replica dies is brought to its end by another one", w.lost(ctx))
-	l.notRun("hibernation", "the stack of one machine gives no sandbox back for being idle before 15 minutes: `make test` does "+
-		"(services/controlplane/internal/runs), and --idle-after of a control plane")
+	l.notRun("hibernation", "this stack is started without --idle-after, so that no sandbox is given back for being idle within a run of these checks: "+
+		"`make test` shows it (tests/stack)")
 }
 
 // opened is a conversation with something to remember.

@@ -45,7 +45,7 @@ func openCluster(t *testing.T) *realCluster {
 	t.Helper()
 	path, image := os.Getenv(kubeconfigEnv), os.Getenv(imageEnv)
 	if path == "" || image == "" {
-		t.Skipf("%s and %s name no cluster; the fakes are tried without", kubeconfigEnv, imageEnv)
+		t.Skipf("NOT TESTED: %s and %s name no cluster; only the fakes are tried", kubeconfigEnv, imageEnv)
 	}
 	api, err := Dial(path)
 	must(t, err)
