@@ -31,6 +31,7 @@ func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Messages []struct {
 			Role string `json:"role"`
 		} `json:"messages"`
+		Resume []json.RawMessage `json:"resume"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&input); err != nil {
 		e.t.Errorf("the client sent no input: %v", err)
@@ -40,6 +41,9 @@ func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if m.Role == "user" {
 			turn++
 		}
+	}
+	if len(input.Resume) > 0 { // no message, and it is a turn all the same
+		turn++
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	for i, f := range frames(e.t, strings.Split(r.URL.Path[1:], ",")[turn]) {
@@ -68,8 +72,12 @@ func read(t *testing.T, names ...string) map[string][]aguidriver.Seen {
 	conversations := make([]aguidriver.Conversation, len(names))
 	for i, name := range names {
 		c := aguidriver.Conversation{URL: server.URL + "/" + name, ThreadID: "thread-1", State: json.RawMessage(`{"page":3}`)}
-		for range strings.SplitSeq(name, ",") {
-			c.Turns = append(c.Turns, aguidriver.Turn{RunID: "client-run-1", Message: "hi"})
+		for one := range strings.SplitSeq(name, ",") {
+			turn := aguidriver.Turn{RunID: "client-run-1", Message: "hi"}
+			if one == "resumed" && len(c.Turns) > 0 {
+				turn.Message, turn.Answer = "", json.RawMessage(`{"decision":"approve"}`)
+			}
+			c.Turns = append(c.Turns, turn)
 		}
 		conversations[i] = c
 	}
@@ -136,7 +144,8 @@ func TestWhatTheRealClientHasInTheEnd(t *testing.T) {
 			`tool: {"lines":[1,null]}`, "tool: ", "assistant: Done.",
 		}, "RUN_FINISHED success"},
 		"tool-error": {[]string{
-			`assistant:  fs.read_text_file({"path":"a"})`, "tool: Error tool_unavailable: The tool's server does not answer. Try again.", "assistant: It failed.",
+			`assistant:  fs.read_text_file({"path":"a"})`, "tool: Error tool_unavailable: The tool's server does not answer. Try again.",
+			`assistant:  fs.read_text_file({"path":"b"})`, "tool: Error tool_denied: This tool may not be called.", "assistant: It failed.",
 		}, "RUN_FINISHED success"},
 		"cancelled": {[]string{
 			"assistant: I am go", `assistant:  fs.read_text_file({"pa":null})`,
@@ -201,6 +210,22 @@ func TestTheSecondTurnDoesNotWriteIntoTheFirst(t *testing.T) {
 		"user: hi", "assistant: Second.", `assistant:  fs.read_text_file({"path":"b.txt"})`, "tool: b",
 	}
 	if got := told(read(t, "turn-1,turn-2")["turn-1,turn-2"][1].Messages); !slices.Equal(got, want) {
+		t.Errorf("the client has\n%q\nand not\n%q", got, want)
+	}
+}
+
+// The results of a resumed run stand behind the calls that the run before it opened.
+func TestAResumedRunAnswersTheCallsThatTheClientHas(t *testing.T) {
+	t.Parallel()
+	turns := read(t, "interrupt-approval,resumed")["interrupt-approval,resumed"]
+	if turns[1].Error != "" || len(turns[1].Warnings) > 0 {
+		t.Errorf("the client gave up or complained: %q, %q", turns[1].Error, turns[1].Warnings)
+	}
+	asked, got := told(turns[0].Messages), told(turns[1].Messages)
+	want := append(slices.Clone(asked),
+		"tool: done", "tool: Error tool_denied: A person rejected this call.",
+		`assistant:  fs.read_text_file({"path":"b.txt"})`, "tool: b", "assistant: Done.")
+	if !slices.Equal(got, want) {
 		t.Errorf("the client has\n%q\nand not\n%q", got, want)
 	}
 }

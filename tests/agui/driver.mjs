@@ -1,14 +1,15 @@
 // Talks to AG-UI endpoints with the real client and says what it saw.
 //
-// Standard input is one JSON array of conversations, each with a client of its own:
+// Each line of standard input is a JSON array of conversations, each with a client of
+// its own:
 //   {"url", "header_file"?, "thread_id", "state"?, "turns": [{"run_id"?, "message" or "answer", "abort_after"?}]}
 // header_file holds one header line, as `curl -H @FILE` takes it: a token is in
 // no argument and no environment. abort_after is the type of an event after which
 // the client goes away. An answer is the payload for every interrupt of the turn
 // before it.
 //
-// Standard output is one JSON array with an array for each conversation, which has
-// for each turn
+// Each is answered with a line of standard output: a JSON array with an array for each
+// conversation, which has for each turn
 //   events     every event that the client passed on, as it was after its checks
 //   callbacks  the names of the callbacks, in their order
 //   error      why the client gave the run up; empty if it did not
@@ -18,6 +19,7 @@
 //   snapshot   {"before", "after"}: its messages around a MESSAGES_SNAPSHOT
 
 import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
 import { HttpAgent } from '@ag-ui/client';
 
 const said = [];
@@ -25,11 +27,13 @@ for (const level of ['warn', 'error']) {
   console[level] = (...words) => said.push(words.map(String).join(' ').slice(0, 500));
 }
 
-const conversations = [];
-for (const conversation of JSON.parse(readFileSync(0, 'utf8'))) {
-  conversations.push(await converse(conversation));
+for await (const line of createInterface({ input: process.stdin })) {
+  const conversations = [];
+  for (const conversation of JSON.parse(line)) {
+    conversations.push(await converse(conversation));
+  }
+  await new Promise((done) => process.stdout.write(JSON.stringify(conversations) + '\n', done));
 }
-await new Promise((done) => process.stdout.write(JSON.stringify(conversations), done));
 process.exit(0);
 
 async function converse(conversation) {

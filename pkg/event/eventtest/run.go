@@ -1,6 +1,8 @@
 package eventtest
 
 import (
+	"strconv"
+
 	"pgregory.net/rapid"
 
 	"cofferdam.dev/pkg/event"
@@ -12,19 +14,38 @@ const (
 	ConversationID = "conversation-1"
 )
 
+// AskedBy is the run that the resumed runs of Resumed resume.
+const AskedBy = "run-0"
+
 // Run is any whole run that the machine accepts, from run.started to one of the
 // four terminals: interleaved text, reasoning and tool calls, streamed arguments,
-// nested subagents, warnings, usage, interrupts.
+// nested subagents that end in every way, warnings, usage, metadata, interrupts.
 func Run() *rapid.Generator[[]event.Event] {
-	return rapid.Custom(func(t *rapid.T) []event.Event {
-		r := run{t: t, machine: event.NewMachine(RunID, ConversationID, event.Bounds{})}
-		r.try(event.Draft{Data: PayloadOf(t, event.TypeRunStarted)})
-		for range rapid.IntRange(0, 40).Draw(t, "steps") {
-			r.try(r.step())
+	return rapid.Custom(func(t *rapid.T) []event.Event { return draw(t, nil) })
+}
+
+// Resumed is as Run, of a run that takes calls over from AskedBy.
+func Resumed() *rapid.Generator[Golden] {
+	return rapid.Custom(func(t *rapid.T) Golden {
+		var carried []event.Carried
+		for i := range rapid.IntRange(1, 3).Draw(t, "carried") {
+			carried = append(carried, event.Carried{
+				ToolCallID: "carried-" + strconv.Itoa(i),
+				Decision:   rapid.SampledFrom([]event.Decision{event.DecisionApprove, event.DecisionEdit, event.DecisionReject, ""}).Draw(t, "decision"),
+			})
 		}
-		r.finish()
-		return r.events
+		return Golden{Events: draw(t, carried), Carried: carried, AskedBy: AskedBy}
 	})
+}
+
+func draw(t *rapid.T, carried []event.Carried) []event.Event {
+	r := run{t: t, machine: event.NewMachine(RunID, ConversationID, event.Bounds{}, carried...)}
+	r.try(event.Draft{Data: PayloadOf(t, event.TypeRunStarted)})
+	for range rapid.IntRange(0, 40).Draw(t, "steps") {
+		r.try(r.step())
+	}
+	r.finish()
+	return r.events
 }
 
 type run struct {
@@ -56,7 +77,7 @@ func (r *run) step() event.Draft {
 		d.Namespace = item.Namespace
 		return event.Draft{Namespace: item.Namespace, Data: r.goOn(item)}
 	}
-	switch rapid.IntRange(0, 6).Draw(t, "what") {
+	switch rapid.IntRange(0, 7).Draw(t, "what") {
 	case 0:
 		d.Data = event.TextStarted{MessageID: ident}
 	case 1:
@@ -72,6 +93,8 @@ func (r *run) step() event.Draft {
 		}
 	case 5:
 		d.Data = PayloadOf(t, event.TypeWarning)
+	case 6:
+		d.Data = PayloadOf(t, event.TypeProviderMetadata)
 	default:
 		d.Data = PayloadOf(t, event.TypeUsageUpdated)
 	}
@@ -92,7 +115,9 @@ func (r *run) goOn(item event.OpenItem) event.Data {
 	case item.Kind == event.ItemReasoning:
 		return event.ReasoningDelta{MessageID: item.ID, Delta: text(200).Draw(t, "delta")}
 	case item.Kind == event.ItemNamespace:
-		return event.NamespaceExited{AgentID: item.Name, ParentToolCallID: item.ID, Outcome: event.NamespaceSuccess}
+		return event.NamespaceExited{AgentID: item.Name, ParentToolCallID: item.ID, Outcome: rapid.SampledFrom([]event.NamespaceOutcome{
+			event.NamespaceSuccess, event.NamespaceError, event.NamespaceCancelled, event.NamespaceInterrupted,
+		}).Draw(t, "outcome")}
 	case !ends:
 		return event.ToolArgumentsDelta{
 			ToolCallID: item.ID, Delta: rapid.SampledFrom([]string{`{"path":`, `"a"}`, `{}`}).Draw(t, "fragment"),

@@ -42,6 +42,26 @@ func TestEveryRunBecomesAStrictStream(t *testing.T) {
 	})
 }
 
+func TestEveryResumedRunBecomesAStrictStream(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g := eventtest.Resumed().Draw(t, "run")
+		frames := encode(t, agui.NewEncoder("thread", "run", agui.Resumes(g.AskedBy, g.Carried)), g.Events...)
+		if err := resumes(g).read(frames); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// resumes reads the stream of a run that resumes another one.
+func resumes(g eventtest.Golden) *reader {
+	r := &reader{threadID: "thread", runID: "run"}
+	for _, c := range g.Carried {
+		r.waiting = append(r.waiting, g.AskedBy+"/call/"+c.ToolCallID)
+	}
+	return r
+}
+
 // A client that comes back gets RUN_STARTED, what is open, and the rest. That is
 // a strict stream as well, wherever it was cut.
 func TestEveryCutOfARunBecomesAStrictStream(t *testing.T) {

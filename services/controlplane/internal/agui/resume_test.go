@@ -1,6 +1,7 @@
 package agui_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -42,5 +43,36 @@ func TestAResumedRunSendsResultsAlone(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// Where a resumed run asks again, its snapshot has the results of the calls that
+// waited where the client has put them: behind the message that made the calls.
+func TestASnapshotOfAResumedRunHasResultsInTheirPlace(t *testing.T) {
+	t.Parallel()
+	input, err := agui.ParseInput([]byte(`{"threadId":"thread","runId":"client-run-2","messages":[` +
+		`{"id":"user-1","role":"user","content":"hi"},` +
+		`{"id":"run_1/text/1","role":"assistant","content":"May I?","toolCalls":[{"id":"run_1/call/1","type":"function","function":{"name":"fs.read","arguments":"{}"}}]},` +
+		`{"id":"run_1/reasoning/1","role":"reasoning","content":"hm"}],` +
+		`"resume":[{"interruptId":"interrupt-0","status":"resolved","payload":{"decision":"approve"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	carried := []event.Carried{{ToolCallID: "1", Decision: event.DecisionApprove}}
+	run := stamped("run_2", returns("1", `"done"`), calls("2", `{"path":"a.txt"}`), asksToApprove("2"), waits(event.InterruptedForToolApproval))
+	frames := encode(t, agui.NewEncoder("thread", "client-run-2", agui.Resumes("run_1", carried), agui.Echo(input)), run...)
+	var snapshot struct {
+		Messages []struct{ ID string }
+	}
+	if err := json.Unmarshal(frames[len(frames)-2], &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range snapshot.Messages {
+		got = append(got, m.ID)
+	}
+	want := []string{"user-1", "run_1/text/1", "run_2/result/1", "run_1/reasoning/1", "run_2/call/2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the snapshot has %q, want %q", got, want)
 	}
 }

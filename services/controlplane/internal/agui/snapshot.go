@@ -2,6 +2,7 @@ package agui
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"cofferdam.dev/services/controlplane/internal/jsonline"
@@ -55,13 +56,12 @@ type history struct {
 	calls    map[string]*callEntry
 }
 
-// entry is a message that may still grow. Results stand right behind the message
-// that made the calls, whenever they come.
+// entry is a message that may still grow. A result stands behind the message that
+// made its call, and the results there.
 type entry struct {
 	message message
 	text    *strings.Builder // nil: no content
 	calls   []*callEntry
-	results []*entry
 }
 
 type callEntry struct {
@@ -83,15 +83,19 @@ func (h *history) open(m message, hasText bool) {
 	if !h.grow(len(m.ID) + messageOverhead) {
 		return
 	}
-	if h.byID == nil {
-		h.byID, h.calls = make(map[string]*entry), make(map[string]*callEntry)
-	}
 	it := &entry{message: m}
 	if hasText {
 		it.text = &strings.Builder{}
 	}
-	h.byID[m.ID] = it
-	h.messages = append(h.messages, it)
+	h.place(len(h.messages), it)
+}
+
+func (h *history) place(at int, it *entry) {
+	if h.byID == nil {
+		h.byID, h.calls = make(map[string]*entry), make(map[string]*callEntry)
+	}
+	h.byID[it.message.ID] = it
+	h.messages = slices.Insert(h.messages, at, it)
 }
 
 func (h *history) write(id, delta string) {
@@ -128,27 +132,19 @@ func (h *history) result(m message, content string) {
 	}
 	it := &entry{message: m, text: &strings.Builder{}}
 	it.text.WriteString(content)
-	call := h.calls[m.ToolCallID]
-	if call == nil { // its message is of an earlier run, which the client has
-		h.messages = append(h.messages, it)
-		return
-	}
-	h.byID[m.ID] = it
-	call.owner.results = append(call.owner.results, it)
-}
-
-// lines are the messages as JSON, in the order in which a client has them.
-func (h *history) lines() (out []json.RawMessage, err error) {
-	for _, it := range h.messages {
-		for _, each := range append([]*entry{it}, it.results...) {
-			text, err := jsonline.Encode(each.whole())
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, text)
+	at := len(h.messages)
+	if call := h.calls[m.ToolCallID]; call != nil {
+		at = slices.Index(h.messages, call.owner) + 1
+		for at < len(h.messages) && h.messages[at].message.Role == roleTool {
+			at++
 		}
 	}
-	return out, nil
+	h.place(at, it)
+}
+
+// carried reports that an entry is the result of a call that an earlier run opened.
+func (h *history) carried(it *entry) bool {
+	return it.message.Role == roleTool && h.calls[it.message.ToolCallID] == nil
 }
 
 func (it *entry) whole() message {
@@ -191,16 +187,61 @@ func (e *Encoder) snapshots() {
 // too many.
 func (e *Encoder) messages() ([]json.RawMessage, error) {
 	size := 0
-	out := make([]json.RawMessage, 0, len(e.client.Messages)+len(e.history.messages))
+	sent := make([]sentMessage, 0, len(e.client.Messages))
 	for _, m := range e.client.Messages {
 		if e.history.byID[m.ID] == nil { // a request that is repeated may bring messages of this run
-			out = append(out, m.raw)
+			sent = append(sent, sentOf(m.raw))
 			size += len(m.raw)
 		}
 	}
 	if e.history.over || size > maxSnapshot {
 		return nil, nil
 	}
-	lines, err := e.history.lines()
-	return append(out, lines...), err
+	var own []json.RawMessage
+	for _, it := range e.history.messages {
+		text, err := jsonline.Encode(it.whole())
+		if err != nil {
+			return nil, err
+		}
+		at := -1
+		if e.history.carried(it) {
+			at = slices.IndexFunc(sent, func(m sentMessage) bool { return slices.Contains(m.calls, it.message.ToolCallID) })
+		}
+		if at < 0 {
+			own = append(own, text)
+			continue
+		}
+		for at++; at < len(sent) && sent[at].role == roleTool; {
+			at++
+		}
+		sent = slices.Insert(sent, at, sentMessage{raw: text, role: roleTool})
+	}
+	out := make([]json.RawMessage, 0, len(sent)+len(own))
+	for _, m := range sent {
+		out = append(out, m.raw)
+	}
+	return append(out, own...), nil
+}
+
+// sentMessage is a message of the client, and the calls that it carries.
+type sentMessage struct {
+	raw   json.RawMessage
+	role  string
+	calls []string
+}
+
+func sentOf(raw json.RawMessage) sentMessage {
+	var m struct {
+		Role      string     `json:"role"`
+		ToolCalls []toolCall `json:"toolCalls"`
+	}
+	out := sentMessage{raw: raw}
+	if json.Unmarshal(raw, &m) != nil { // what it is to the client is not known
+		return out
+	}
+	out.role = m.Role
+	for _, c := range m.ToolCalls {
+		out.calls = append(out.calls, c.ID)
+	}
+	return out
 }

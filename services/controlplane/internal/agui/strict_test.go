@@ -56,6 +56,8 @@ type reader struct {
 	joined bool
 	// echo is how many messages of the client a snapshot begins with.
 	echo int
+	// waiting are the calls of an earlier run that wait for their result.
+	waiting []string
 
 	started, over bool
 	things        map[string]*thing // kind and id
@@ -68,6 +70,9 @@ type reader struct {
 // read checks a whole stream.
 func (r *reader) read(frames [][]byte) error {
 	r.things, r.ids = make(map[string]*thing), make(map[string]string)
+	for _, id := range r.waiting {
+		r.things["call"+id] = &thing{}
+	}
 	for i, f := range frames {
 		if err := r.frame(f); err != nil {
 			return fmt.Errorf("frame %d: %w: %s", i, err, f)
@@ -321,6 +326,9 @@ func (r *reader) answer(id string, it *thing, e object) error {
 	m := tagged(object{"role": "tool", "toolCallId": id, "content": e["content"]}, e)
 	if err := r.mint(str(e, "messageId"), "TOOL_CALL_RESULT", m); err != nil {
 		return err
+	}
+	if slices.Contains(r.waiting, id) { // its message is of an earlier run
+		return nil
 	}
 	r.messages = r.messages[:len(r.messages)-1]
 	at := slices.IndexFunc(r.messages, func(m object) bool {
