@@ -141,7 +141,7 @@ func (in *installation) render(t *testing.T, overlay, storageClasses string, com
 // rename gives all that is named once in a cluster a name of this installation's.
 func (in *installation) rename(text string) string {
 	return strings.NewReplacer(
-		"cofferdam-system", in.system, "cofferdam-sandboxes", in.sandboxes,
+		"cofferdam-system", in.system, "cofferdam-sandboxes", in.sandboxes, "cofferdam-dev", in.prefix+"-dev",
 		"cofferdam-sandbox-", in.prefix+"-", "cofferdam-resolver", in.prefix+"-resolver", "gvisor", in.prefix+"-isolated",
 		"kata", in.prefix+"-isolated",
 	).Replace(text)
