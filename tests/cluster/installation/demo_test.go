@@ -1,7 +1,5 @@
 //go:build cluster
 
-// Package installation tests overlays/development as a whole on a real Kubernetes: `make test-installation` starts the
-// cluster and runs these inside its network, in the folder tests/cluster.
 package installation
 
 import (
@@ -10,20 +8,20 @@ import (
 	"path/filepath"
 	"testing"
 
-	"cofferdam.dev/tests/cluster/internal/kube"
+	"cofferdam.dev/tests/cluster/internal/installation"
 )
 
 // TestDemo plays the README's conversation with workers that are pods: the first one's pod is deleted between the turns,
 // and the model proxy's with it. `cofferdam demo` judges it; here it is only seen that there was something to judge.
 func TestDemo(t *testing.T) {
-	i := install(t, kube.Connect(t))
-	api := "http://" + i.address(t, system, "controlplane")
-	kill, err := filepath.Abs(overlays + "/demo")
+	i := installation.Shared(t, config)
+	api := "http://" + i.Address(t, installation.System, "controlplane")
+	kill, err := filepath.Abs(installation.Overlay + "/demo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := i.program(t, nil, "cofferdam", "demo", "--data", i.data, "--server", api+":8080", "--operator", api+":8081",
-		"--sample", overlays+"/files", "--kill-worker", filepath.Join(kill, "kill-worker.sh"),
+	out := i.Program(t, nil, "cofferdam", "demo", "--data", i.Data, "--server", api+":8080", "--operator", api+":8081",
+		"--sample", installation.Overlay+"/files", "--kill-worker", filepath.Join(kill, "kill-worker.sh"),
 		"--restart-model-proxy", filepath.Join(kill, "restart-model-proxy.sh"))
 	generations := map[int]uint32{}
 	for line := range bytes.Lines(out) {

@@ -197,6 +197,9 @@ func (s *server) call(ctx context.Context, params json.RawMessage) (any, error) 
 	case ToolFingerprint:
 		return text(Fingerprint(os.Getenv(CredentialVariable))), nil
 	case ToolAsk:
+		if s.asked == nil {
+			return nil, errors.New("there is no way to ask")
+		}
 		return s.ask(ctx)
 	case ToolPass:
 		return s.pass(ctx, p.Arguments.Name)
