@@ -35,6 +35,11 @@ func local(name string) image {
 	return image{name: name, programs: []program{{name, "deploy/local", "./cmd/" + name}}}
 }
 
+// agent is a program of the worker's conformance suite.
+func agent(name string) image {
+	return image{name: "cofferdam-" + name, programs: []program{{name, "services/worker", "./internal/conformance/internal/" + name}}}
+}
+
 // images are all that can be built. The worker speaks to nothing but our services
 // and has no roots.
 var images = []image{
@@ -54,6 +59,9 @@ var images = []image{
 	local("cofferdam-mcp-files"),
 	local("cofferdam-nodeidentity"),
 	{name: "cofferdam-probe", programs: []program{{"probe", "tests", "./cluster/internal/probe"}}},
+	// Agents of the profiles acp and stdio that need no other program.
+	agent("acpagent"),
+	agent("lineprogram"),
 }
 
 func find(name string) (image, error) {

@@ -2,6 +2,7 @@
 //
 //	manifests kustomize FOLDER   print the objects of an overlay, as kubectl kustomize does
 //	manifests chart FOLDER       write the Helm chart of the manifests in FOLDER to FOLDER/chart
+//	manifests check FOLDER       print what breaks an invariant of every installation in an overlay, and fail if anything does
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 
 	"cofferdam.dev/tools/manifests/internal/chart"
+	"cofferdam.dev/tools/manifests/internal/invariant"
 	"cofferdam.dev/tools/manifests/internal/render"
 )
 
@@ -23,7 +25,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 2 {
-		return errors.New("usage: manifests kustomize|chart FOLDER")
+		return errors.New("usage: manifests kustomize|chart|check FOLDER")
 	}
 	switch args[0] {
 	case "kustomize":
@@ -35,9 +37,32 @@ func run(args []string) error {
 		return err
 	case "chart":
 		return write(args[1])
+	case "check":
+		return check(args[1])
 	default:
-		return fmt.Errorf("%s is neither kustomize nor chart", args[0])
+		return fmt.Errorf("%s is neither kustomize nor chart nor check", args[0])
 	}
+}
+
+func check(overlay string) error {
+	text, err := render.Kustomize(overlay)
+	if err != nil {
+		return err
+	}
+	in, err := invariant.Decode(text)
+	if err != nil {
+		return err
+	}
+	wrong := invariant.Check(in)
+	for _, what := range wrong {
+		if _, err := fmt.Fprintln(os.Stdout, what); err != nil {
+			return err
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("%s: %d things are wrong", overlay, len(wrong))
+	}
+	return nil
 }
 
 func write(kubernetes string) error {
