@@ -127,9 +127,10 @@ test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3
 	printf '{"target":"test-race","passed":true,"seconds":%d}\n' $$((SECONDS - start))
 
 .PHONY: lint
-lint: bin/buf bin/golangci-lint ## Lint and check the format of protobuf, Go and shell
+lint: bin/buf bin/golangci-lint bin/repocheck ## Lint and check the format of protobuf, Go and shell
 	@$(BIN)/buf lint
 	@$(BIN)/buf format --diff --exit-code
+	@CGO_ENABLED=0 $(BIN)/repocheck leaks >&2
 	@CGO_ENABLED=0 $(GO) vet work
 	@CGO_ENABLED=0 $(GO) vet -tags cluster ./tests/cluster/...
 	@CGO_ENABLED=0 $(GO) vet -tags benchtools ./services/toolbroker ./services/controlplane/internal/api ./pkg/binding/bindingstore

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 const (
@@ -20,7 +22,8 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asReader) == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
+		return
 	}
 	info, err := os.Stat(os.Args[1])
 	switch {

@@ -82,7 +82,19 @@ type process struct {
 	facade string
 }
 
+// start starts one and waits until it is ready.
 func start(t *testing.T) *process {
+	t.Helper()
+	p := launch(t)
+	eventually.True(t, "the worker becomes ready", func() bool {
+		r, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
+		return err == nil && r.GetReady()
+	})
+	return p
+}
+
+// launch starts one and asks it nothing.
+func launch(t *testing.T, more ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	p := &process{stand: rpctest.NewStand(t), log: &lockedBuffer{}}
@@ -113,7 +125,7 @@ func start(t *testing.T) *process {
 	args := append([]string{
 		"-listen", "fd://3", "-trust-domain", p.stand.Domain.TrustDomain().Name(), "-workspace", dir,
 		"-capability", capabilities, "-issuer", p.stand.Minter.Issuer(), "-drain-timeout", drain, "-log-level", "debug",
-	}, p.svid(t, dir)...)
+	}, append(p.svid(t, dir), more...)...)
 	p.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), path, args...)
 	p.cmd.Env, p.cmd.Stderr, p.cmd.ExtraFiles = []string{}, p.log, []*os.File{inherited}
 	must(t, p.cmd.Start())
@@ -127,10 +139,6 @@ func start(t *testing.T) *process {
 	})
 	c := p.stand.Dial(t, "https://"+l.Addr().String(), rpctest.SandboxID(), rpctest.ServiceID("controlplane"))
 	p.WorkerServiceClient = workerv1connect.NewWorkerServiceClient(c.RPC)
-	eventually.True(t, "the worker becomes ready", func() bool {
-		r, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
-		return err == nil && r.GetReady()
-	})
 	return p
 }
 
@@ -318,6 +326,16 @@ func TestLostControlPlaneEndsTheRun(t *testing.T) {
 	eventually.True(t, "the facade is asked no more", func() bool { return p.held.Load() == 0 })
 	must(t, p.cmd.Process.Signal(os.Interrupt))
 	p.wantExit(t)
+}
+
+// A worker that no control plane asks anything has none, and ends by itself: with 0.
+// It is not waited for with a question, which would keep it.
+func TestAForgottenWorkerEnds(t *testing.T) {
+	p := launch(t, "-unbound-timeout", "500ms")
+	p.wantExit(t)
+	if log := p.log.String(); !strings.Contains(log, "nobody has bound") {
+		t.Errorf("the log does not say why:\n%s", log)
+	}
 }
 
 // What is wrong with the configuration is said, and nothing is served.

@@ -16,12 +16,15 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"go.uber.org/goleak"
 
 	"cofferdam.dev/tests/stack"
 )
 
 // patience bounds a wait for something that must come. It is no measure of anything.
 const patience = time.Minute
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // page is one tab on the page of a stack.
 type page struct {

@@ -3,6 +3,7 @@
 //	repocheck deps             check versions, arrows between modules and licences
 //	repocheck bench            benchmark output on stdin; the same and a JSON line on stdout
 //	repocheck fuzz -time 10s   run every fuzz target of the workspace
+//	repocheck leaks            check that all tests look for goroutines that they leave
 //	repocheck demo             fail unless stdin is what `make demo` promises
 //
 // It runs at the root of the workspace and exits 1 when a check fails. What it
@@ -31,7 +32,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: repocheck deps|bench|fuzz|demo")
+		return errors.New("usage: repocheck deps|bench|fuzz|leaks|demo")
 	}
 	flags := flag.NewFlagSet("repocheck "+args[0], flag.ContinueOnError)
 	fuzzTime := flags.Duration("time", 10*time.Second, "how long to fuzz each target")
@@ -48,6 +49,8 @@ func run(ctx context.Context, args []string) error {
 		return summarizeBenchmarks(os.Stdin, os.Stdout)
 	case "fuzz":
 		return fuzzAll(ctx, *fuzzTime, os.Stdout)
+	case "leaks":
+		return checkLeaks(ctx, os.Stdout)
 	case "demo":
 		return checkDemo(os.Stdin, os.Stdout)
 	default:

@@ -28,11 +28,20 @@ type Report interface {
 	Verdict() error
 }
 
-// Main runs a command until SIGINT or SIGTERM and gives the exit status. find gives
+// Until gives a context that ends when the program is to: with SIGINT, SIGTERM, or
+// SIGHUP when its terminal goes. A reader of stdout or stderr that went away is an error
+// of the next write, and not the end of the program: it has processes to end, and a
+// folder to remove.
+func Until() (context.Context, context.CancelFunc) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+// Main runs a command until SIGINT, SIGTERM or SIGHUP and gives the exit status. find gives
 // the path of cofferdam, as stack.Command does. setup registers the flags, and gives
 // what runs once they are parsed; the report is whole where its error is nil.
 func Main(name string, find func() (string, error), setup func(*flag.FlagSet) func(context.Context, Env) (Report, error)) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := Until()
 	defer stop()
 	if err := run(ctx, name, find, setup); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, name+":", err)

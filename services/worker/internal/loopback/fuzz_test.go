@@ -1,13 +1,17 @@
 package loopback
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"cofferdam.dev/pkg/event"
@@ -102,5 +106,51 @@ func FuzzResult(f *testing.F) {
 		if again.IsError != failed || len(again.Content) == 0 && again.StructuredContent == nil {
 			t.Fatalf("%q became %s", raw, text)
 		}
+	})
+}
+
+// FuzzBody: whatever a program sends as a request, in whatever encoding, what is read is
+// bounded and is what was sent, and what is looked for in it is found or not.
+func FuzzBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"tools":[{"functionDeclarations":[{},{}]},{"type":"function"}]}`, `{"tools":{}}`, `{"tools":[null]}`, `{"error":{"code":"rate_limited"}}`, `{"error":{"code":7}}`, "", "\x1f\x8b", "\x28\xb5\x2f\xfd",
+	} {
+		f.Add([]byte(seed))
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = encoder.Close() })
+	read := func(t *testing.T, encoding string, body []byte) ([]byte, error) {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/messages", bytes.NewReader(body))
+		r.Header.Set("Content-Encoding", encoding)
+		return readBody(httptest.NewRecorder(), r)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		if _, err := z.Write(body); err != nil || z.Close() != nil {
+			t.Fatal(err)
+		}
+		for encoding, sent := range map[string][]byte{"": body, "identity": body, "gzip": packed.Bytes(), "zstd": encoder.EncodeAll(body, nil)} {
+			if got, err := read(t, encoding, sent); err != nil || !bytes.Equal(got, body) {
+				t.Fatalf("as %q %q became %q: %v", encoding, body, got, err)
+			}
+			if encoding == "gzip" || encoding == "zstd" {
+				got, err := read(t, encoding, body)
+				if len(got) > MaxModelRequest || err != nil && got != nil {
+					t.Fatalf("%q as %q: %d bytes, %v", body, encoding, len(got), err)
+				}
+			}
+		}
+		if _, err := read(t, "br", body); err == nil {
+			t.Fatal("an encoding that is not known was taken")
+		}
+		if n := offered(body); n < 0 || n > len(body) {
+			t.Fatalf("%q offers %d tools", body, n)
+		}
+		_ = codeIn(body)
 	})
 }

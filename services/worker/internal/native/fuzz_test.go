@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/services/worker/internal/native/model"
 )
 
 var at = time.Unix(1, 0)
@@ -52,6 +53,40 @@ func FuzzOpenAIChat(f *testing.F) { fuzzStream(f, chatWire()) }
 func FuzzOpenAIResponses(f *testing.F) { fuzzStream(f, responsesWire()) }
 
 func FuzzAnthropicMessages(f *testing.F) { fuzzStream(f, anthropicWire()) }
+
+// FuzzFailure: whatever a model or the proxy answers in the place of a stream, the
+// failure has a known code and nothing of the body in it, and only what may pass is
+// asked again.
+func FuzzFailure(f *testing.F) {
+	for _, body := range []string{
+		`{"error":{"code":"rate_limited","message":"x"}}`, `{"error":{"type":"overloaded_error"}}`, `{"code":429,"message":"too long","incident_id":"inc-1"}`,
+		`{"error":{"code":"insufficient_quota"}}`, `{"error":{"code":"stale_lease"}}`, `{"error":null}`, `[]`, ``,
+	} {
+		f.Add(429, body, "7")
+		f.Add(400, body, "-1")
+		f.Add(529, body, "99999999999999999999")
+	}
+	const canary = "canary-of-a-provider"
+	f.Fuzz(func(t *testing.T, status int, body, after string) {
+		body = strings.ReplaceAll(body, "x", canary)
+		h := http.Header{"Retry-After": {after}}
+		for _, err := range []error{model.Refused(status, h, []byte(body)), model.Reported([]byte(body))} {
+			failed, ok := errors.AsType[*model.FailureError](err)
+			if !ok || !failed.Fault.Code().Known() {
+				t.Fatalf("%q came to %v", body, err)
+			}
+			if strings.Contains(err.Error(), canary) {
+				t.Fatalf("%q is in %v", body, err)
+			}
+			if failed.Throttled && !failed.Fault.Code().Retryable() {
+				t.Fatalf("%q is asked again after %s", body, failed.Fault.Code())
+			}
+			if wait := failed.Fault.RetryAfter(); wait < 0 || wait > time.Hour {
+				t.Fatalf("%q waits for %v", after, wait)
+			}
+		}
+	})
+}
 
 // second runs another turn on what the first one has left.
 func second(t *testing.T, s *stand) error {

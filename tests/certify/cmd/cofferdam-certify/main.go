@@ -8,14 +8,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"cofferdam.dev/tests/certify"
+	"cofferdam.dev/tests/internal/command"
 	"cofferdam.dev/tests/internal/forbidden"
 	"cofferdam.dev/tests/internal/impostor"
 )
@@ -35,7 +34,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "network namespace:", forbidden.EnterNetwork(certify.NetworkVariable))
 		return 1 // it returned, so it failed
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := command.Until()
 	defer stop()
 	var err error
 	if pretends {

@@ -4,6 +4,7 @@ package proctree
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -51,6 +52,22 @@ func TestStill(t *testing.T) {
 			t.Errorf("%c", state)
 		}
 	}
+}
+
+// FuzzParseStatus: the program chooses its own name, and the kernel escapes it. No name
+// makes a task that runs look stopped, or changes what it is counted.
+func FuzzParseStatus(f *testing.F) {
+	for _, name := range []string{"sh", "x\nState:\tT", "a\\b", "State:", "nonvoluntary_ctxt_switches:\t9", ""} {
+		f.Add(name)
+	}
+	escape := strings.NewReplacer("\n", `\n`, `\`, `\\`)
+	f.Fuzz(func(t *testing.T, name string) {
+		text := "Name:\t" + escape.Replace(name) + "\nState:\tR (running)\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n"
+		if got := parseStatus([]byte(text)); got != (status{'R', 7}) {
+			t.Fatalf("%q: %+v", name, got)
+		}
+		_ = parseStatus([]byte(name)) // nor does it panic on anything
+	})
 }
 
 // FuzzParseStat: the program chooses its own name.
