@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -102,35 +103,46 @@ type Impostor struct {
 // Start starts an impostor of the worker as a user of the host, from this very
 // program. other maps names of further sockets, as "worker/UID", to their paths. It ends
 // with [Impostor.Close], or with ctx.
-func (c Captured) Start(ctx context.Context, user int, other map[string]string) (_ *Impostor, err error) {
+func (c Captured) Start(ctx context.Context, user int, other map[string]string) (*Impostor, error) {
+	names, paths := []string{}, []string{}
+	for _, name := range []string{"workload", "capability", "toolbroker", "statefacade", "filebroker", "modelproxy"} {
+		names, paths = append(names, name), append(paths, Inside(c.Worker, "run", "cofferdam", name+".sock"))
+	}
+	for name, path := range other {
+		names, paths = append(names, name), append(paths, path)
+	}
+	return start(ctx, nil, pretence{User: user, ID: c.Binding.Sandbox.SPIFFEID, Sockets: names}, paths)
+}
+
+// StartInPod starts an impostor of a worker that is a pod: as its user, with its Workload
+// API, and in the network of a process. That is the worker's own, or, for an impostor that is to outlive its pod, whose
+// network ends with it, another sandbox's. The services are at addresses, by their names, as https://host:port.
+func (c Captured) StartInPod(ctx context.Context, network procs.Process, addresses map[string]string) (*Impostor, error) {
+	there := []string{"nsenter", "--target", strconv.Itoa(network.PID), "--net", "--"}
+	p := pretence{User: c.User, ID: c.Binding.Sandbox.SPIFFEID, Sockets: []string{"workload"}, Addresses: addresses}
+	return start(ctx, there, p, []string{Inside(c.Worker, "spiffe-workload-api", "spire-agent.sock")})
+}
+
+// start runs this very program as an impostor, by another one that runs it if there is one. It inherits the sockets.
+func start(ctx context.Context, by []string, p pretence, sockets []string) (_ *Impostor, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	i := &Impostor{cmd: exec.CommandContext(ctx, self, Argument)}
+	argv := slices.Concat(by, []string{self, Argument})
+	i := &Impostor{cmd: exec.CommandContext(ctx, argv[0], argv[1:]...)} //nolint:gosec // this very program
 	i.cmd.Stderr = &i.complained
-	p := pretence{User: user, ID: c.Binding.Sandbox.SPIFFEID}
 	defer func() {
 		for _, file := range i.cmd.ExtraFiles {
 			_ = file.Close() // the process has its own
 		}
 	}()
-	add := func(name, path string) error {
+	for _, path := range sockets {
 		file, err := pathOnly(path)
-		if err == nil {
-			p.Sockets, i.cmd.ExtraFiles = append(p.Sockets, name), append(i.cmd.ExtraFiles, file)
-		}
-		return err
-	}
-	for _, name := range []string{"workload", "capability", "toolbroker", "statefacade", "filebroker", "modelproxy"} {
-		if err := add(name, Inside(c.Worker, "run", "cofferdam", name+".sock")); err != nil {
+		if err != nil {
 			return nil, err
 		}
-	}
-	for name, path := range other {
-		if err := add(name, path); err != nil {
-			return nil, err
-		}
+		i.cmd.ExtraFiles = append(i.cmd.ExtraFiles, file)
 	}
 	in, err := i.cmd.StdinPipe()
 	if err != nil {

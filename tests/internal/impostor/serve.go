@@ -42,6 +42,8 @@ type pretence struct {
 	// Sockets by name, in the order of the descriptors; the first is the Workload
 	// API's.
 	Sockets []string `json:"sockets"`
+	// Addresses of what is reached over a network instead, by name.
+	Addresses map[string]string `json:"addresses,omitempty"`
 }
 
 // Call is one that an impostor makes.
@@ -91,7 +93,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	m := mask{domain: id.TrustDomain(), sockets: p.Sockets}
+	m := mask{domain: id.TrustDomain(), sockets: p.Sockets, addresses: p.Addresses}
 	if m.source, err = identity.Open(wait, identity.Config{WorkloadAPI: descriptor(0), ID: id}, nil); err == nil {
 		defer func() { _ = m.source.Close() }() // the process ends
 	}
@@ -134,6 +136,7 @@ type mask struct {
 	telemetry *telemetry.Telemetry
 	domain    spiffeid.TrustDomain
 	sockets   []string
+	addresses map[string]string
 }
 
 func (m mask) play(ctx context.Context, c Call) string {
@@ -201,6 +204,9 @@ func (a Adapter) proto() *threadstatev1.Adapter {
 // endpoint of a service, or of the other worker, whose identity is not looked at:
 // it is the one who has to refuse.
 func (m mask) endpoint(service string) rpc.Endpoint {
+	if address, ok := m.addresses[service]; ok {
+		return rpc.Endpoint{Address: address, ID: identity.Service(m.domain, service)}
+	}
 	for n, name := range m.sockets {
 		if kind, uid, of := strings.Cut(name, "/"); kind == service && of {
 			return rpc.Endpoint{Address: descriptor(n), ID: identity.Sandbox(m.domain, uid)}
