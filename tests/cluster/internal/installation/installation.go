@@ -20,6 +20,7 @@ import (
 
 	"cofferdam.dev/tests/cluster/internal/kube"
 	"cofferdam.dev/tests/internal/gate"
+	"cofferdam.dev/tests/internal/impostor"
 )
 
 // Installation is one that is ready.
@@ -43,9 +44,17 @@ var shared struct {
 	*Installation
 }
 
-// Main runs the tests of a package, removes what they shared, and gives the exit code. The
-// cluster ends afterwards, and the installation with it.
+// Main runs the tests of a package, or what they had this program started as, removes
+// what they shared, and gives the exit code. The cluster ends afterwards, and the
+// installation with it.
 func Main(m *testing.M) int {
+	if len(os.Args) == 2 && os.Args[1] == impostor.Argument {
+		if err := impostor.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	code := m.Run()
 	if shared.Installation != nil {
 		if err := shared.shut(); err != nil {

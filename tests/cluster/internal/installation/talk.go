@@ -66,6 +66,8 @@ type Talk struct {
 	Installation        *Installation
 	User                *apiclient.Client
 	Agent, Conversation string
+	// Files go with each message.
+	Files []apiclient.File
 
 	binding string // of the first run
 }
@@ -135,7 +137,7 @@ type Turn struct {
 
 // Start asks for a run; a refusal is the error, an *apiclient.Error.
 func (c *Talk) Start(ctx context.Context, message string) (apiclient.Started, error) {
-	s, err := c.User.Start(ctx, apiclient.Start{AgentID: c.Agent, ConversationID: c.Conversation, Message: message})
+	s, err := c.User.Start(ctx, apiclient.Start{AgentID: c.Agent, ConversationID: c.Conversation, Message: message, Files: c.Files})
 	if err == nil {
 		c.binding = s.BindingID
 	}
