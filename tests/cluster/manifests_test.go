@@ -22,15 +22,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"cofferdam.dev/tests/cluster/internal/kube"
 )
-
-var templates = schema.GroupVersionResource{Group: "extensions.agents.x-k8s.io", Version: "v1beta1", Resource: "sandboxtemplates"}
 
 // addresses counts the resolvers that were installed. firstAddress is the last number of the first one's address, in
 // the part of the range that is given out last.
@@ -181,7 +178,7 @@ func (in *installation) idle(object *unstructured.Unstructured) {
 // pod is a pod of a template, as the sandbox controller would make it.
 func (in *installation) pod(t *testing.T, template string) *corev1.Pod {
 	t.Helper()
-	object, err := in.Dynamic.Resource(templates).Namespace(in.sandboxes).Get(t.Context(), template, metav1.GetOptions{})
+	object, err := in.Dynamic.Resource(kube.Templates).Namespace(in.sandboxes).Get(t.Context(), template, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

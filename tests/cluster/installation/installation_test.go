@@ -12,6 +12,10 @@ import (
 )
 
 // config is what the tests of this package have beside the overlay.
-var config = installation.Config{}
+var config = installation.Config{
+	Agents:   []map[string]any{keptDefinition, swappedAgent},
+	Servers:  []map[string]any{keptServer},
+	Profiles: []map[string]any{swappedProfile},
+}
 
 func TestMain(m *testing.M) { os.Exit(installation.Main(m)) }

@@ -68,8 +68,12 @@ func (g *guest) held(version string) []impostor.Call {
 		what     string
 		audience capability.Audience
 	}{
-		{"statefacade load", capability.ThreadState}, {"statefacade write", capability.ThreadState}, {"statefacade remember", capability.Memory},
-		{"model", capability.ModelProxy}, {"toolbroker call", capability.ToolBroker}, {"filebroker download", capability.FileBroker},
+		{"statefacade load", capability.ThreadState},
+		{"statefacade write", capability.ThreadState},
+		{"statefacade remember", capability.Memory},
+		{"model", capability.ModelProxy},
+		{"toolbroker call", capability.ToolBroker},
+		{"filebroker download", capability.FileBroker},
 	} {
 		calls = append(calls, impostor.Call{
 			What: o.what, Token: g.Tokens[o.audience], Envelope: g.Envelope, Adapter: impostor.Adapter{Harness: "native", Version: version},

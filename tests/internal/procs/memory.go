@@ -13,8 +13,8 @@ import (
 // chunk is how much memory is looked at at once, in bytes.
 const chunk = 1 << 20
 
-// Holds looks for texts in the writable memory of a process and gives those that
-// stand in it. Of each only the bytes as they are can be found. It needs the
+// Holds looks for texts in all the memory of a process that it can read, and gives those
+// that stand in it. Of each only the bytes as they are can be found. It needs the
 // right to trace the process, which its ancestors have.
 func Holds(pid int, texts ...string) (found []string, err error) {
 	maps, err := os.Open(path(pid, "maps"))
@@ -31,7 +31,7 @@ func Holds(pid int, texts ...string) (found []string, err error) {
 	for _, t := range texts {
 		s.longest = max(s.longest, len(t))
 	}
-	err = writable(maps, s.region)
+	err = mappings(maps, "r", s.region)
 	if s.read == 0 {
 		return nil, errors.Join(errors.New("nothing of its memory can be read"), err)
 	}
@@ -82,7 +82,7 @@ func Memory(pid, overlap int, part func([]byte)) error {
 	defer func() { _ = mem.Close() }() // only read
 	buf := make([]byte, chunk+overlap)
 	read := 0
-	err = writable(maps, func(from, to int64) {
+	err = mappings(maps, "rw", func(from, to int64) {
 		for at := from; at < to; at += chunk {
 			n, _ := mem.ReadAt(buf[:min(int64(len(buf)), to-at)], at) // what cannot be read holds nothing
 			if n == 0 {
@@ -98,12 +98,12 @@ func Memory(pid, overlap int, part func([]byte)) error {
 	return err
 }
 
-// writable gives the writable mappings.
-func writable(maps io.Reader, region func(from, to int64)) error {
+// mappings gives those with certain rights.
+func mappings(maps io.Reader, wanted string, region func(from, to int64)) error {
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
 		area, rights, _ := strings.Cut(lines.Text(), " ")
-		if !strings.HasPrefix(rights, "rw") {
+		if !strings.HasPrefix(rights, wanted) {
 			continue
 		}
 		var from, to int64

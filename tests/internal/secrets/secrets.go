@@ -26,7 +26,7 @@ func OfStack(data string) (Secrets, error) {
 		return nil, err
 	}
 	for path, raw := range files {
-		for _, s := range keysIn(raw) {
+		for _, s := range KeysIn(raw) {
 			found["key in "+path] = s
 		}
 	}
@@ -38,9 +38,9 @@ func OfStack(data string) (Secrets, error) {
 	return found, nil
 }
 
-// keysIn gives the private parts of a JWK or a set of them, or the whole of a key
+// KeysIn gives the private parts of a JWK or a set of them, or the whole of a key
 // that is plain text.
-func keysIn(raw []byte) []string {
+func KeysIn(raw []byte) []string {
 	type key struct {
 		D string `json:"d"`
 		K string `json:"k"` // of a symmetric one

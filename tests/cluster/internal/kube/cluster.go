@@ -137,10 +137,16 @@ func (c *Cluster) Image(t testing.TB, name string) Image {
 		t.Fatalf("image %s was not built: see IMAGES of `make test-cluster`", name)
 	}
 	image := c.images[i]
-	if got := strings.TrimSpace(c.script(t, "load.sh", image.Archive)); got != image.Reference {
-		t.Fatalf("the node calls the image %q, want %q", got, image.Reference)
-	}
+	c.Load(t, image.Archive, image.Reference)
 	return image
+}
+
+// Load gives an image to the node from an archive that calls it by a reference.
+func (c *Cluster) Load(t testing.TB, archive, reference string) {
+	t.Helper()
+	if got := strings.TrimSpace(c.script(t, "load.sh", archive)); got != reference {
+		t.Fatalf("the node calls the image %q, want %q", got, reference)
+	}
 }
 
 // Stop kills a part of the cluster (see part.sh), and starts it again when the test
