@@ -16,6 +16,8 @@ var config = installation.Config{
 	Agents:   []map[string]any{keptDefinition, swappedAgent},
 	Servers:  []map[string]any{keptServer},
 	Profiles: []map[string]any{swappedProfile},
+	// The vector rank of memory is off by default.
+	Components: []string{"components/embeddings"}, Settings: embeddings,
 }
 
 func TestMain(m *testing.M) { os.Exit(installation.Main(m)) }
