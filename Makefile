@@ -105,19 +105,20 @@ test: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## R
 CLUSTER_IMAGES ?= cofferdam-probe
 TESTS          ?= .
 CLUSTER_PACKAGE ?= ./tests/cluster
+CLUSTER_TIMEOUT ?= 15m
 .PHONY: test-cluster
 test-cluster: bin/manifests ## Start a Kubernetes cluster (deploy/cluster), run tests/cluster in its network, and end it
 	@start=$$SECONDS; \
 	$(MAKE) images IMAGES="$(CLUSTER_IMAGES)" >&2; \
 	CGO_ENABLED=0 $(GO) test -c $(TESTFLAGS) -tags cluster -o $(BIN)/cluster.test $(CLUSTER_PACKAGE); \
 	cd tests/cluster; \
-	COFFERDAM_BIN_DIR=$(BIN) CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/cluster.test -test.v -test.timeout 15m -test.run '$(TESTS)' >&2; \
+	COFFERDAM_BIN_DIR=$(BIN) CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/cluster.test -test.v -test.timeout $(CLUSTER_TIMEOUT) -test.run '$(TESTS)' >&2; \
 	printf '{"target":"test-cluster","passed":true,"seconds":%d}\n' $$((SECONDS - start))
 
 # Not in .ci/run: the images of everything take minutes.
 .PHONY: test-installation
-test-installation: build ## Play the README's demo on a cluster with everything in pods (tests/cluster/installation)
-	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/installation CLUSTER_IMAGES="$(addprefix cofferdam-,dns ferretdb mcp-files nodeidentity openfga) $(notdir $(wildcard services/*))"
+test-installation: build ## Test a cluster with everything in pods, the README's demo among it (tests/cluster/installation)
+	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/installation CLUSTER_TIMEOUT=45m CLUSTER_IMAGES="$(addprefix cofferdam-,dns ferretdb mcp-files nodeidentity openfga) $(notdir $(wildcard services/*))"
 
 .PHONY: test-race
 test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Look for races: every test uncached, in random order, on 1 and 4 processors
