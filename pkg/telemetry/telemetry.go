@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // Bounds of the export queue. What does not fit is dropped and counted.
@@ -89,23 +90,24 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 			return nil, errors.Join(fmt.Errorf("telemetry: OTLP exporter: %w", err), t.Shutdown(ctx))
 		}
 	}
-	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
-	if exporter != nil {
+	if exporter == nil {
+		// Who exports nothing has no say in whether others do: a trace goes through as it
+		// came. A sampler that never samples would say so to everybody behind.
+		t.TracerProvider = noop.NewTracerProvider()
+	} else {
 		dropped, cerr := meters.Meter("cofferdam").Int64Counter("cofferdam.telemetry.dropped_spans",
 			metric.WithDescription("Spans that could not be exported."))
 		if cerr != nil {
 			return nil, errors.Join(fmt.Errorf("telemetry: counter: %w", cerr), t.Shutdown(ctx))
 		}
-		options = append(options, sdktrace.WithBatcher(
+		traces := sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(
 			&tolerant{next: redacting{exporter}, dropped: dropped, logger: cfg.Logger},
 			sdktrace.WithMaxQueueSize(maxQueue), sdktrace.WithMaxExportBatchSize(maxBatch),
 			sdktrace.WithBatchTimeout(batchTimeout), sdktrace.WithExportTimeout(exportTimeout)))
-	} else {
-		options = append(options, sdktrace.WithSampler(sdktrace.NeverSample()))
+		t.TracerProvider = traces
+		t.shutdown = append(t.shutdown, traces.Shutdown)
 	}
-	traces := sdktrace.NewTracerProvider(options...)
-	t.TracerProvider, t.Tracer = traces, traces.Tracer("cofferdam.dev/"+cfg.Service)
-	t.shutdown = append(t.shutdown, traces.Shutdown)
+	t.Tracer = t.TracerProvider.Tracer("cofferdam.dev/" + cfg.Service)
 	return t, nil
 }
 

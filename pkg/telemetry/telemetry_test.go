@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
@@ -100,5 +101,27 @@ func TestBaggageIsNotPropagated(t *testing.T) {
 		if f == "baggage" {
 			t.Error("baggage is propagated")
 		}
+	}
+}
+
+// A part that exports nothing, such as a worker, is in the middle of a trace: what is
+// behind it belongs to the same trace, and is exported as far as its beginning said.
+func TestATraceGoesThroughWhoExportsNothing(t *testing.T) {
+	tel, err := New(t.Context(), Config{Service: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sent := range []string{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", ""} {
+		ctx := tel.Propagator.Extract(t.Context(), propagation.MapCarrier{"traceparent": sent})
+		ctx, span := tel.Tracer.Start(ctx, "a call")
+		passed := propagation.MapCarrier{}
+		tel.Propagator.Inject(ctx, passed)
+		span.End()
+		if passed["traceparent"] != sent {
+			t.Errorf("%q went on as %q", sent, passed["traceparent"])
+		}
+	}
+	if err := tel.Shutdown(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -51,6 +51,8 @@ type world struct {
 	// users are the clients of one subject, one for each replica.
 	users    []*apiclient.Client
 	operator *apiclient.Client
+	// collector takes the spans of the services.
+	collector *collector
 }
 
 // ErrNotCertified says that a requirement has not passed.
@@ -84,7 +86,15 @@ func Run(ctx context.Context, cfg Config) (doc Document, err error) {
 		return doc, err
 	}
 	w.phrase.steps = w.target.HarnessID == "scripted"
-	if err := w.open(ctx); err != nil {
+	if w.collector, err = newCollector(ctx); err != nil {
+		return doc, err
+	}
+	defer func() {
+		if failed := w.collector.close(); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}()
+	if err := w.open(ctx, "data"); err != nil {
 		return doc, err
 	}
 	defer func() {
@@ -125,18 +135,20 @@ func (w *world) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(w.cfg.Progress, format+"\n", args...) // nobody is left to tell
 }
 
-func (w *world) open(ctx context.Context) error {
+// open starts a stack whose data go to a folder of that name.
+func (w *world) open(ctx context.Context, data string, more ...string) error {
 	flags, err := w.target.configure(w.cfg.Folder)
 	if err != nil {
 		return err
 	}
 	flags = append(flags, "--replicas", fmt.Sprint(replicas), "--take-over-after", "5s", "--log-level", "debug",
-		"--max-sandboxes", fmt.Sprint(w.cfg.Bindings+spare))
+		"--max-sandboxes", fmt.Sprint(w.cfg.Bindings+spare), "--otlp-endpoint", w.collector.endpoint())
 	if w.cfg.AllowWeakIsolation {
 		flags = append(flags, "--allow-weak-isolation")
 	}
+	flags = append(flags, more...)
 	w.say("starting a stack for the harness %s, adapter %s ...", w.target.HarnessID, w.target.AdapterVersion)
-	if w.Stack, err = stack.Up(ctx, w.cfg.Command, filepath.Join(w.cfg.Folder, "data"), flags...); err != nil {
+	if w.Stack, err = stack.Up(ctx, w.cfg.Command, filepath.Join(w.cfg.Folder, data), flags...); err != nil {
 		return err
 	}
 	if err = w.connect(ctx); err != nil {

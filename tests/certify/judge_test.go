@@ -128,6 +128,7 @@ func violations(t *testing.T) []violation {
 	}
 
 	more(t, add)
+	newer(add)
 	for what, change := range map[string]func([]string) []string{
 		"a log without its beginning":    func(s []string) []string { return s[1:] },
 		"a log without an end":           func(s []string) []string { return s[:len(s)-1] },
@@ -163,5 +164,10 @@ func sound(t *testing.T) map[string]error {
 		"decisions": judgeDecisions(decisions{http.StatusAccepted, http.StatusOK, http.StatusConflict, http.StatusConflict}),
 		"canonical": judgeCanonical(log(t, nil)),
 		"same":      judgeSame(log(t, nil).events, log(t, nil).events),
+		"bounded":   judgeBounded(bounded{1, "sh: 1: Cannot fork", []string{"Cannot fork"}}),
+		"memory":    judgeMemory(recalls(nil)),
+		"traces":    judgeTraces(spansOfARun(), along()),
+		"keys":      judgeAttributes(spansOfARun()),
+		"absence":   judgeAbsence(absence{[]string{"run.finished"}, 0, 3, true}),
 	}
 }

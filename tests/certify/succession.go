@@ -75,8 +75,11 @@ func lifecycle(ctx context.Context, w *world, l *ledger) {
 		l.holds(c.name, err)
 	}
 	l.holds("orphans: a run whose replica dies is brought to its end by another one", w.lost(ctx))
-	l.notRun("hibernation", "this stack is started without --idle-after, so that no sandbox is given back for being idle within a run of these checks: "+
-		"`make test` shows it (tests/stack)")
+	s, err := w.hibernated(ctx)
+	if err == nil {
+		err = judgeSuccession(s)
+	}
+	l.holds("hibernation: a sandbox that waits too long is given back, its lease says so, and the conversation goes on in another one", err)
 }
 
 // opened is a conversation with something to remember.
@@ -174,6 +177,36 @@ func (w *world) orphaned(ctx context.Context) (succession, error) {
 	}
 	s.Should = true
 	return s, w.resumed(ctx, c, mark, &s, first.Epoch)
+}
+
+// idleAfter is how long a sandbox waits where that is what is tried: for longer than it
+// takes to look at it.
+const idleAfter = "10s"
+
+// hibernated lets a sandbox wait, on a stack of its own: on the one of the other checks
+// none is to go for that.
+func (w *world) hibernated(ctx context.Context) (s succession, err error) {
+	idle := &world{cfg: w.cfg, target: w.target, phrase: w.phrase, collector: w.collector}
+	if err := idle.open(ctx, "idle", "--idle-after", idleAfter); err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, idle.Stop(context.WithoutCancel(ctx))) }()
+	c, mark, s, first, err := idle.opened(ctx, plain)
+	if err != nil {
+		return s, err
+	}
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var b apiclient.Binding
+	err = stack.Until(wait, func() (bool, error) {
+		b, err = idle.operator.Binding(wait, first.BindingID)
+		return err == nil && b.Lease != nil && b.Lease.State == "hibernated" && b.Sandbox == nil, err
+	})
+	if err != nil {
+		return s, fmt.Errorf("its lease does not say that it hibernates, but %+v: %w", b.Lease, err)
+	}
+	s.Should = true
+	return s, idle.resumed(ctx, c, mark, &s, first.Epoch)
 }
 
 // awaitGeneration waits until the lease of a binding is a later one and nothing is left

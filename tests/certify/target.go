@@ -132,49 +132,80 @@ const (
 	warm = "certified-warm"
 	// short has sandboxes that do not live for long.
 	short = "certified-short"
+	// tight has sandboxes with little processor time.
+	tight = "certified-tight"
 	// hasty has runs that may not take long.
 	hasty = "certified-hasty"
 )
 
-// runSeconds is how long a run of hasty may take.
-const runSeconds = 6
+// runSeconds is how long a run of hasty may take: long enough for a program to start on a
+// busy machine, and much shorter than what keeps a run busy.
+const runSeconds = 20
 
 // lifetimeSeconds is how long those of short live: many times as long as a turn takes.
 const lifetimeSeconds = 15
 
+// agent is one of the harness that is tried.
+func (t target) agent(id, profile string, more map[string]any) map[string]any {
+	a := map[string]any{
+		"agent_id": id, "version": 1, "name": id, "organization": "local", "harness": t.HarnessID, "adapter_version": t.AdapterVersion,
+		"model_alias": "demo", "profile": profile, "tools": []string{"fs.*"},
+	}
+	if t.wire != "" {
+		a["model"] = map[string]any{"wire": t.wire}
+	}
+	maps.Copy(a, more)
+	return a
+}
+
+// tightCPUs is how many processors' worth of time a sandbox of tight has.
+const tightCPUs = 0.5
+
 // configure writes what the stack is started with, and gives the flags for it.
 func (t target) configure(folder string) ([]string, error) {
 	name, _ := t.profile["name"].(string)
-	agent := func(id string, more map[string]any) map[string]any {
-		a := map[string]any{
-			"agent_id": id, "version": 1, "name": id, "organization": "local", "harness": t.HarnessID, "adapter_version": t.AdapterVersion,
-			"model_alias": "demo", "profile": name, "tools": []string{"fs.*"},
-		}
-		if t.wire != "" {
-			a["model"] = map[string]any{"wire": t.wire}
-		}
-		maps.Copy(a, more)
-		return a
-	}
+	agent := func(id string, more map[string]any) map[string]any { return t.agent(id, name, more) }
 	ready := maps.Clone(t.profile)
 	ready["name"], ready["warm"] = warm, warmWorkers
-	brief := maps.Clone(t.profile)
-	limits, _ := brief["limits"].(map[string]any)
-	limits = maps.Clone(limits)
-	if limits == nil {
-		limits = map[string]any{}
-	}
-	limits["lifetime_seconds"] = lifetimeSeconds
-	brief["name"], brief["limits"] = short, limits
-	var flags []string
-	for file, doc := range map[string]any{
+	brief := t.limited(short, "lifetime_seconds", lifetimeSeconds)
+	slow := t.limited(tight, "cpus", tightCPUs)
+	return write(folder, map[string]any{
 		"agents": map[string]any{"agents": []any{
 			agent(plain, nil), agent(careful, map[string]any{"approve_tools": []string{"fs.*"}}), agent(warm, map[string]any{"profile": warm}),
-			agent(short, map[string]any{"profile": short}),
+			agent(short, map[string]any{"profile": short}), agent(tight, map[string]any{"profile": tight}),
 			agent(hasty, map[string]any{"limits": map[string]any{"run_timeout_seconds": runSeconds}}),
 		}},
-		"sandbox-profiles": map[string]any{"profiles": []any{t.profile, ready, brief}},
-	} {
+		"sandbox-profiles": map[string]any{"profiles": []any{t.profile, ready, brief, slow}},
+	})
+}
+
+// limited is the profile under another name and with another limit.
+func (t target) limited(name, limit string, value any) map[string]any {
+	p := maps.Clone(t.profile)
+	limits, _ := p["limits"].(map[string]any)
+	if limits = maps.Clone(limits); limits == nil {
+		limits = map[string]any{}
+	}
+	limits[limit] = value
+	p["name"], p["limits"] = name, limits
+	return p
+}
+
+// crowd writes what a stack with one agent alone is started with, that has n sandboxes
+// ready.
+func (t target) crowd(folder string, n int) ([]string, error) {
+	name, _ := t.profile["name"].(string)
+	profile := maps.Clone(t.profile)
+	profile["warm"] = n
+	return write(folder, map[string]any{
+		"agents":           map[string]any{"agents": []any{t.agent(plain, name, nil)}},
+		"sandbox-profiles": map[string]any{"profiles": []any{profile}},
+	})
+}
+
+// write writes documents, and gives the flags that name their files.
+func write(folder string, docs map[string]any) (flags []string, _ error) {
+	for file, doc := range docs {
 		raw, err := json.Marshal(doc)
 		if err != nil {
 			return nil, err

@@ -3,11 +3,17 @@ package certify
 import (
 	"context"
 	"crypto/rand"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
+	"cofferdam.dev/pkg/failpoint"
+	"cofferdam.dev/tests/internal/procs"
 	"cofferdam.dev/tests/stack"
 )
 
@@ -52,7 +58,94 @@ func threads(ctx context.Context, w *world, l *ledger) {
 	l.figure("commits", float64(len(all)))
 	l.figure("acknowledged", float64(finished))
 	l.holds(ambiguous, err)
-	l.notRun("the answer to a commit is lost at each point of it", "programs as they are shipped cannot be killed at a point of their code: `make chaos-state` does")
+	w.atEachPoint(ctx, l)
+}
+
+// points are those of the state facade that every commit comes to.
+func points() []failpoint.Point {
+	return []failpoint.Point{failpoint.SnapshotAnnounced, failpoint.SnapshotStaged, failpoint.SnapshotConfirmed, failpoint.HeadAsked, failpoint.HeadMoved}
+}
+
+// atEachPoint kills the state facade where it stands in a commit, if it was built so that
+// it can be told to stop there.
+func (w *world) atEachPoint(ctx context.Context, l *ledger) {
+	const name = "the state facade is killed at each point of a commit, and what is said of the turn is true"
+	stops, err := stoppable(filepath.Join(filepath.Dir(w.cfg.Command), "statefacade"))
+	if err != nil {
+		l.holds(name, err)
+		return
+	}
+	if !stops {
+		l.notRun(name, "programs as they are shipped cannot be stopped at a point of their code: `make failpoints`, and --bin-dir bin/failpoint")
+		return
+	}
+	var all []commit
+	c := w.talk(plain)
+	for _, point := range points() {
+		seen, failed := w.killedAt(ctx, c, point)
+		if err = failed; err != nil {
+			err = fmt.Errorf("%s: %w", point, err)
+			break
+		}
+		all = append(all, seen)
+	}
+	if err == nil {
+		err = judgeCommits(all)
+	}
+	l.figure("points", float64(len(all)))
+	l.holds(name, err)
+}
+
+// stoppable says whether a program was built with the points of pkg/failpoint.
+func stoppable(program string) (bool, error) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool {
+		return s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "failpoint")
+	}), nil
+}
+
+// killedAt has the state facade stop at a point, and kills it there.
+func (w *world) killedAt(ctx context.Context, c *talk, point failpoint.Point) (seen commit, err error) {
+	mark := "mark-" + strings.ToLower(rand.Text())
+	if _, err := c.patiently(ctx, say("before")); err != nil {
+		return seen, err
+	}
+	p, err := w.Program("statefacade")
+	if err != nil {
+		return seen, err
+	}
+	run, err := c.begin(ctx, say(mark))
+	if err != nil {
+		return seen, err
+	}
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	// Sent again: one that comes while the program starts may be lost.
+	err = stack.Until(wait, func() (bool, error) {
+		if err := syscall.Kill(p.PID, point.Signal()); err != nil {
+			return false, err
+		}
+		ignored, err := procs.Ignored(p.PID)
+		return err == nil && ignored.Has(point.Signal()), err
+	})
+	if err != nil {
+		return seen, fmt.Errorf("it does not stop there: %w", errors.Join(err, w.cancel(ctx, run.RunID)))
+	}
+	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+		return seen, err
+	}
+	r, err := w.end(ctx, 0, run)
+	if err == nil {
+		err = w.back(ctx, "statefacade")
+	}
+	if err != nil {
+		return seen, err
+	}
+	next, err := c.patiently(ctx, recall())
+	return commit{r.ending(), strings.Contains(next.text(), mark), true}, err
 }
 
 func (w *world) ambiguous(ctx context.Context) (all []commit, err error) {

@@ -26,9 +26,11 @@ type guest struct {
 }
 
 // guest begins the run; leave ends it.
-func (w *world) guest(ctx context.Context) (g guest, err error) {
+func (w *world) guest(ctx context.Context) (guest, error) { return w.guestOf(ctx, plain) }
+
+func (w *world) guestOf(ctx context.Context, agent string) (g guest, err error) {
 	g.canary = "canary-" + rand.Text()
-	if g.run, err = w.talk(plain).begin(ctx, say(g.canary), busy()); err != nil {
+	if g.run, err = w.talk(agent).begin(ctx, say(g.canary), busy()); err != nil {
 		return g, err
 	}
 	if err = w.speaks(ctx, 0, g.run.RunID); err != nil {

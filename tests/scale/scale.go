@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -35,10 +36,33 @@ type Config struct {
 	// Command is the path of cofferdam, and Folder where its data go.
 	Command, Folder string
 	Bindings        int
-	// Claims is how many claims are timed, warm and cold each.
+	// Claims is how many claims are timed, warm and cold each; 0 times none.
 	Claims int
 	// Progress takes lines for people.
 	Progress io.Writer
+	// Target is whose conversations they are; none is the agent of a stack with the demo
+	// model.
+	Target Target
+}
+
+// Target is an agent, and how it is talked to.
+type Target struct {
+	// Agent and the Flags of a stack that has it, with as many warm sandboxes as there
+	// are bindings.
+	Agent string
+	Flags []string
+	// Message has it keep a canary, call fs.list_directory once and say the canary.
+	Message func(canary string) string
+}
+
+// target fills in what is left out.
+func (c Config) target() Target {
+	if c.Target.Agent != "" {
+		return c.Target
+	}
+	return Target{stack.Agent, []string{"--warm", strconv.Itoa(c.Bindings)}, func(canary string) string {
+		return "Remember " + canary + "\n>>call fs.list_directory {\"path\":\".\"}\n>>say I keep " + canary
+	}}
 }
 
 // conversation is one binding and what belongs to it.
@@ -51,11 +75,14 @@ type conversation struct {
 // Run runs it all. The report is whole where the error is nil.
 func Run(ctx context.Context, cfg Config) (r Report, err error) {
 	r.Bindings = cfg.Bindings
-	if err := cfg.claims(ctx, &r); err != nil {
-		return r, err
+	if cfg.Claims > 0 {
+		if err := cfg.claims(ctx, &r); err != nil {
+			return r, err
+		}
 	}
+	cfg.Target = cfg.target()
 	s, err := stack.Up(ctx, cfg.Command, filepath.Join(cfg.Folder, "many"),
-		"--warm", strconv.Itoa(cfg.Bindings), "--max-sandboxes", strconv.Itoa(cfg.Bindings+spare), "--log-level", "warn")
+		append(slices.Clone(cfg.Target.Flags), "--max-sandboxes", strconv.Itoa(cfg.Bindings+spare), "--log-level", "warn")...)
 	if err != nil {
 		return r, err
 	}
@@ -148,7 +175,7 @@ func (c Config) turns(ctx context.Context, s *stack.Stack, r *Report) ([]*conver
 		v := &conversation{name: "scale-" + strconv.Itoa(i), canary: canaryPrefix + rand.Text()}
 		all[i] = v
 		g.Go(func() error {
-			if err := v.turn(ctx, user); err != nil {
+			if err := v.turn(ctx, user, c.Target); err != nil {
 				return fmt.Errorf("%s: %w", v.name, err)
 			}
 			return nil
@@ -162,12 +189,11 @@ func (c Config) turns(ctx context.Context, s *stack.Stack, r *Report) ([]*conver
 	return all, nil
 }
 
-func (v *conversation) turn(ctx context.Context, user *apiclient.Client) error {
+func (v *conversation) turn(ctx context.Context, user *apiclient.Client, of Target) error {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
 	started, err := user.Start(ctx, apiclient.Start{
-		AgentID: stack.Agent, ConversationID: v.name,
-		Message: "Remember " + v.canary + "\n>>call fs.list_directory {\"path\":\".\"}\n>>say I keep " + v.canary,
+		AgentID: of.Agent, ConversationID: v.name, Message: of.Message(v.canary),
 	})
 	if err != nil {
 		return err

@@ -55,6 +55,18 @@ type Call struct {
 	Envelope fence.Envelope `json:"envelope"`
 	// Adapter that the worker hosts; the scripted one where it is left out.
 	Adapter Adapter `json:"adapter,omitzero"`
+	// Record is what calls of memory name. With one, that nothing is there is said as
+	// not_found, and not as [Granted].
+	Record *Record `json:"record,omitempty"`
+}
+
+// Record of memory that a call is about.
+type Record struct {
+	Scope   memoryv1.Scope `json:"scope"`
+	Key     string         `json:"key"`
+	Content string         `json:"content,omitempty"`
+	// Expected revision; nil expects that there is none.
+	Expected *uint64 `json:"expected,omitempty"`
 }
 
 // Adapter is what a worker tells a state facade of itself.
@@ -148,7 +160,7 @@ func (m mask) play(ctx context.Context, c Call) string {
 	c.Envelope.Deadline = time.Now().Add(callTimeout)
 	err := m.call(ctx, c)
 	switch code := fault.CodeOf(err); {
-	case err == nil, code == fault.NotFound: // it was let in, and told that there is nothing
+	case err == nil, code == fault.NotFound && c.Record == nil: // it was let in, and told that there is nothing
 		return Granted
 	case code == "":
 		return err.Error()
@@ -168,6 +180,8 @@ func (m mask) call(ctx context.Context, c Call) error {
 	}
 	env := c.Envelope.Proto()
 	switch c.What {
+	case "statefacade get", "statefacade put", "statefacade delete":
+		err = memory(ctx, memoryv1connect.NewMemoryServiceClient(conn), c)
 	case "statefacade load":
 		err = load(ctx, conn, &threadstatev1.LoadHeadRequest{
 			Envelope: env, Codec: codec(), Adapter: c.Adapter.proto(),
@@ -190,6 +204,28 @@ func (m mask) call(ctx context.Context, c Call) error {
 		_, err = workerv1connect.NewWorkerServiceClient(conn).Ready(ctx, &workerv1.ReadyRequest{})
 	default:
 		err = fmt.Errorf("there is no call %q", c.What)
+	}
+	return err
+}
+
+func memory(ctx context.Context, facade memoryv1connect.MemoryServiceClient, c Call) (err error) {
+	env, r := c.Envelope.Proto(), c.Record
+	switch {
+	case r == nil:
+		err = fmt.Errorf("%s: of which record?", c.What)
+	case c.What == "statefacade get":
+		_, err = facade.Get(ctx, &memoryv1.GetRequest{Envelope: env, Scope: r.Scope, Key: r.Key})
+	case c.What == "statefacade put":
+		_, err = facade.Put(ctx, &memoryv1.PutRequest{
+			Envelope: env, Scope: r.Scope, Key: r.Key, Kind: memoryv1.Kind_KIND_SEMANTIC,
+			ContentType: "text/plain", Content: []byte(r.Content), ExpectedRevision: r.Expected,
+		})
+	default:
+		req := &memoryv1.DeleteRequest{Envelope: env, Scope: r.Scope, Key: r.Key}
+		if r.Expected != nil {
+			req.ExpectedRevision = *r.Expected
+		}
+		_, err = facade.Delete(ctx, req)
 	}
 	return err
 }

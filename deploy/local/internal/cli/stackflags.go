@@ -22,6 +22,7 @@ func startFlags(fs *flag.FlagSet, c *stack.Config, env Env) {
 	fs.IntVar(&c.MaxSandboxes, "max-sandboxes", stack.DefaultMaxSandboxes, "how many sandboxes may live at once, the warm ones among them")
 	fs.IntVar(&c.Warm, "warm", 0, "how many sandboxes are kept ready for conversations to come")
 	fs.StringVar(&c.SandboxProfiles, "sandbox-profiles", "", "JSON `FILE` of sandbox profiles, {\"profiles\": […]}, in the place of the one named local")
+	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OTLP/HTTP collector for traces (default none)")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "of the services: debug, info, warn or error")
 	if env.BinDir != "" {
 		fs.Lookup("bin-dir").DefValue = ""

@@ -91,6 +91,9 @@ type Config struct {
 	Agents string
 	// MCPConfig is a file of further MCP servers; empty is none.
 	MCPConfig string
+	// OTLPEndpoint is the URL of an OTLP/HTTP collector for the traces of the services;
+	// empty exports nothing.
+	OTLPEndpoint string
 	// LogLevel of the services: debug, info, warn or error; empty is info.
 	LogLevel string
 	// Progress is told, for people, what happens; nil is told nothing.
@@ -129,7 +132,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Replicas = DefaultReplicas
 	}
 	errs := []error{
-		loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes(), c.replicas(), c.store(), c.blobs(),
+		loopback("--listen", c.Listen), loopback("--operator-listen", c.OperatorListen), c.Model.validate(), c.sandboxes(), c.replicas(), c.store(), c.blobs(), c.otlp(),
 	}
 	for _, p := range []struct {
 		flag string
@@ -197,6 +200,16 @@ func (c Config) blobs() error {
 	default:
 		return nil
 	}
+}
+
+func (c Config) otlp() error {
+	if c.OTLPEndpoint == "" {
+		return nil
+	}
+	if u, err := url.Parse(c.OTLPEndpoint); err != nil || u.Host == "" || u.User != nil {
+		return errors.New("--otlp-endpoint: a URL such as http://127.0.0.1:4318, without credentials")
+	}
+	return nil
 }
 
 // complete says which programs are missing.

@@ -59,6 +59,7 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 		{"a folder for contents", func(c *Config) { c.BlobURL, c.BlobCredentialsFile = "file:///tmp", bin }, "--blob-url"},
 		{"a bucket without credentials", func(c *Config) { c.BlobURL = "s3://b" }, "--blob-credentials-file"},
 		{"credentials for nothing", func(c *Config) { c.BlobCredentialsFile = bin }, "--blob-url"},
+		{"a collector with a password", func(c *Config) { c.OTLPEndpoint = "http://a:b@127.0.0.1:4318" }, "--otlp-endpoint"},
 		{"credentials that are not there", func(c *Config) { c.BlobURL, c.BlobCredentialsFile = "s3://b", "/nowhere/credentials" }, "--blob-credentials-file"},
 		{"a password that is not there", func(c *Config) { c.Store, c.StorePasswordFile = "mongodb://u@x", "/nowhere/password" }, "--store-password-file"},
 		{"no programs", func(c *Config) { c.BinDir = t.TempDir() }, "make build"},

@@ -115,6 +115,9 @@ func (s *Stack) replicaPart(service, name string, own ...string) part {
 		"--listen", listen, "--admin-listen", inherited(adminListener),
 		"--workload-api", s.ids.address(service), "--trust-domain", s.ids.td.Name(), "--log-level", s.cfg.LogLevel,
 	}
+	if s.cfg.OTLPEndpoint != "" {
+		args = append(args, "--otlp-endpoint", s.cfg.OTLPEndpoint)
+	}
 	return part{
 		name: name, program: service, args: append(args, own...), listeners: l,
 		ready: l[adminListener].http() + "/readyz", grace: grace,
