@@ -116,9 +116,14 @@ test-cluster: bin/manifests ## Start a Kubernetes cluster (deploy/cluster), run 
 	printf '{"target":"test-cluster","passed":true,"seconds":%d}\n' $$((SECONDS - start))
 
 # Not in .ci/run: the images of everything take minutes.
+INSTALLED := $(addprefix cofferdam-,dns ferretdb mcp-files nodeidentity openfga) $(notdir $(wildcard services/*))
 .PHONY: test-installation
 test-installation: build ## Test a cluster with everything in pods, the README's demo among it (tests/cluster/installation)
-	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/installation CLUSTER_TIMEOUT=45m CLUSTER_IMAGES="$(addprefix cofferdam-,dns ferretdb mcp-files nodeidentity openfga) $(notdir $(wildcard services/*))"
+	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/installation CLUSTER_TIMEOUT=45m CLUSTER_IMAGES="$(INSTALLED)"
+
+.PHONY: test-hosted
+test-hosted: build ## Have programs of the profiles acp and stdio work in pods of a cluster (tests/cluster/hosted)
+	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/hosted CLUSTER_IMAGES="$(INSTALLED) cofferdam-acpagent cofferdam-lineprogram"
 
 .PHONY: test-race
 test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Look for races: every test uncached, in random order, on 1 and 4 processors

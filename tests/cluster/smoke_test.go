@@ -5,6 +5,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,7 @@ spec:
       enableServiceLinks: false
       terminationGracePeriodSeconds: 1
       restartPolicy: Never
+      runtimeClassName: RUNTIME
       securityContext: {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: probe
@@ -93,7 +95,7 @@ func pool(t *testing.T, c *kube.Cluster) (namespace string, image kube.Image) {
 	t.Helper()
 	image = c.Image(t, "cofferdam-probe")
 	namespace = c.Namespace(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
-	c.MustApply(t, namespace, strings.NewReplacer("IMAGE", image.Reference, "HOST", kube.Host).Replace(hardenedPool))
+	c.MustApply(t, namespace, strings.NewReplacer("IMAGE", image.Reference, "HOST", kube.Host, "RUNTIME", cmp.Or(kube.RuntimeClass(), "null")).Replace(hardenedPool))
 	return namespace, image
 }
 

@@ -4,6 +4,7 @@ package installation
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -80,6 +81,7 @@ func (i *Installation) configure(t testing.TB, cfg Config) {
 	for setting, name := range imageSettings() {
 		settings[setting] = i.Cluster.Image(t, name).Reference
 	}
+	settings["RUNTIME_CLASSES"] = cmp.Or(kube.RuntimeClass(), "none")
 	maps.Copy(settings, cfg.Settings)
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -128,7 +130,7 @@ func (i *Installation) profiles(t testing.TB, cfg Config) []string {
 	for n, given := range profiles {
 		harness, _ := given["harness"].(string)
 		p := map[string]any{
-			"warm_pool": "native", "template": "native", "runtime_class": "", "cold_start": true, "max": 4, "lifetime_seconds": 3600,
+			"warm_pool": "native", "template": "native", "runtime_class": kube.RuntimeClass(), "cold_start": true, "max": 4, "lifetime_seconds": 3600,
 			"image": worker.Reference, "description_file": mounted + harness + ".json",
 			"signature": map[string]any{"bundle_file": mounted + "worker.sigstore.json", "public_key_file": mounted + "development.pub"},
 		}
@@ -170,7 +172,11 @@ func (i *Installation) kustomization(t testing.TB, cfg Config, profiles []string
 		t.Fatal(err)
 	}
 	components := []string{"overlays/development/nodeidentity"}
-	components = append(append(components, cfg.Components...), "components/values", "overlays/development/values")
+	components = append(components, cfg.Components...)
+	if class := kube.RuntimeClass(); class != "" {
+		components = append(components, "components/runtime-"+class) // of every template that is there by then
+	}
+	components = append(components, "components/values", "overlays/development/values")
 	for n, c := range components {
 		components[n] = filepath.Join(relative, c)
 	}

@@ -33,6 +33,15 @@ const Patience = 2 * time.Minute
 // on it stands for the rest of the world.
 const Host = "10.200.0.1"
 
+// RuntimeClass is what the sandboxes of the tests run on: gvisor with GVISOR=1, which has deploy/cluster make it, and
+// otherwise "", the node's own.
+func RuntimeClass() string {
+	if os.Getenv("GVISOR") == "1" {
+		return "gvisor"
+	}
+	return ""
+}
+
 // An Image is one that `make images` built.
 type Image struct {
 	Name      string
