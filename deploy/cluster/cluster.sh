@@ -128,6 +128,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         SystemdCgroup = false
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc]
       runtime_type = "io.containerd.runsc.v1"
+      pod_annotations = ["dev.gvisor.*"]
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc.options]
         TypeUrl = "io.containerd.runsc.v1.options"
         ConfigPath = "$state/node/runsc.toml"
@@ -138,6 +139,7 @@ log_path = "$state/log/runsc-shim"
 [runsc_config]
   platform = "systrap"
   debug = "false"
+  host-uds = "open"
 END
   # Routed (ptp), not bridged: every packet between pods passes the FORWARD chain and so the policy queue.
   cat >"$state/node/cni/10-ptp.conflist" <<END

@@ -19,7 +19,7 @@ import (
 // An agent of the tests, by the name of its profile.
 type agent struct {
 	profile string
-	// call has it make a brokered call and tell what came back; busy has it say something and then do nothing for a minute;
+	// call has it make a brokered call and tell what came back; busy has it say something and then do nothing for minutes;
 	// recall has it say what it remembers.
 	call, busy, recall string
 }
@@ -41,10 +41,10 @@ func agents() []agent {
 	return []agent{
 		{
 			"stdio", script(step("parallel", map[string]any{"branches": [][]any{{call}}})),
-			script(step("text", map[string]any{"text": "working"}), step("delay", map[string]any{"ms": 60_000})),
+			script(step("text", map[string]any{"text": "working"}), step("delay", map[string]any{"ms": 300_000})),
 			script(step("recall", nil)),
 		},
-		{"acp", installation.Read(sample), ">>say working\n>>sleep 60000", "What do you remember?"},
+		{"acp", installation.Read(sample), ">>say working" + strings.Repeat("\n>>sleep 60000", 5), "What do you remember?"},
 	}
 }
 
@@ -98,7 +98,7 @@ func apart(t *testing.T, i *installation.Installation, pod *corev1.Pod) {
 		file        = `readlink /proc/$0/exe`
 		processes   = `readlink /proc/$0/ns/pid`
 		mounts      = `cat /proc/$0/mountinfo`
-		secrets     = `ls -A /proc/$0/root/var/run/secrets /proc/$0/root/run/secrets 2>/dev/null || true`
+		accounts    = `ls -A /proc/$0/root/var/run/secrets /proc/$0/root/run/secrets 2>/dev/null || true`
 		child       = `pgrep -P $0`
 		environment = `tr '\0' '\n' </proc/$0/environ`
 	)
@@ -117,7 +117,7 @@ func apart(t *testing.T, i *installation.Installation, pod *corev1.Pod) {
 			t.Errorf("%s: in the worker %t, in the agent %t", where, w, r)
 		}
 	}
-	if got := look(runner, secrets); got != "" {
+	if got := look(runner, accounts); got != "" {
 		t.Errorf("secrets in the agent's container: %s", got)
 	}
 	program, err := strconv.Atoi(look(runner, child))

@@ -120,6 +120,9 @@ func self() map[string]string {
 			seen[key] = strings.TrimSpace(value)
 		}
 	}
+	if kernel, err := os.ReadFile("/proc/version"); err == nil {
+		seen["kernel"] = string(kernel)
+	}
 	seen["write /"] = outcome(os.WriteFile("/written", nil, 0o600))
 	_, err = os.Stat("/var/run/secrets/kubernetes.io/serviceaccount/token")
 	seen["account"] = outcome(err)
