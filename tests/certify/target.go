@@ -159,7 +159,7 @@ func (t target) agent(id, profile string, more map[string]any) map[string]any {
 }
 
 // tightCPUs is how many processors' worth of time a sandbox of tight has.
-const tightCPUs = 0.5
+const tightCPUs = 0.2
 
 // configure writes what the stack is started with, and gives the flags for it.
 func (t target) configure(folder string) ([]string, error) {
