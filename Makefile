@@ -119,7 +119,7 @@ test-cluster: bin/manifests ## Start a Kubernetes cluster (deploy/cluster), run 
 INSTALLED := $(addprefix cofferdam-,dns ferretdb mcp-files nodeidentity openfga) $(notdir $(wildcard services/*))
 .PHONY: test-installation
 test-installation: build ## Test a cluster with everything in pods, the README's demo among it (tests/cluster/installation)
-	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/installation CLUSTER_TIMEOUT=45m CLUSTER_IMAGES="$(INSTALLED)"
+	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/installation CLUSTER_TIMEOUT=90m CLUSTER_IMAGES="$(INSTALLED)"
 
 .PHONY: test-hosted
 test-hosted: build ## Have programs of the profiles acp and stdio work in pods of a cluster (tests/cluster/hosted)

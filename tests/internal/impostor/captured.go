@@ -35,6 +35,8 @@ type Captured struct {
 	Envelope fence.Envelope
 	// Tokens of the run, by audience.
 	Tokens map[capability.Audience]string
+	// Handles of files that one of them names.
+	Handles []string
 }
 
 // Capture looks into the worker of a run as only the host can. A worker without the
@@ -53,9 +55,10 @@ func Capture(b apiclient.Binding, worker procs.Process, run apiclient.Started) (
 	const longest = 8 << 10
 	err = procs.Memory(worker.PID, longest, func(part []byte) {
 		for _, token := range tokens.FindAll(part, -1) {
-			audience, of := claims(token)
-			if of == run.RunID {
-				got.Tokens[audience] = string(token)
+			c := claims(token)
+			if c.RunID == run.RunID {
+				got.Tokens[c.Audience] = string(token)
+				got.Handles = append(got.Handles, c.Handles...)
 			}
 		}
 	})
@@ -74,21 +77,21 @@ func Capture(b apiclient.Binding, worker procs.Process, run apiclient.Started) (
 // have: what stands behind it in memory may be anything.
 var tokens = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{86}`)
 
+// said is what a token says, as far as it is of use here.
+type said struct {
+	Audience capability.Audience `json:"aud"`
+	RunID    string              `json:"run_id"`
+	Handles  []string            `json:"handles"`
+}
+
 // claims are what a token says, without a look at its signature.
-func claims(token []byte) (audience capability.Audience, run string) {
+func claims(token []byte) (c said) {
 	parts := bytes.Split(token, []byte("."))
 	raw, err := base64.RawURLEncoding.DecodeString(string(parts[1]))
-	if err != nil {
-		return "", ""
+	if err != nil || json.Unmarshal(raw, &c) != nil {
+		return said{}
 	}
-	var c struct {
-		Audience capability.Audience `json:"aud"`
-		RunID    string              `json:"run_id"`
-	}
-	if json.Unmarshal(raw, &c) != nil {
-		return "", ""
-	}
-	return c.Audience, c.RunID
+	return c
 }
 
 // Impostor is one that runs. It is for one goroutine.

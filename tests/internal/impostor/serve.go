@@ -1,6 +1,7 @@
 package impostor
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -55,6 +56,8 @@ type Call struct {
 	Envelope fence.Envelope `json:"envelope"`
 	// Adapter that the worker hosts; the scripted one where it is left out.
 	Adapter Adapter `json:"adapter,omitzero"`
+	// Handle of a file; one that there is not, where it is left out.
+	Handle string `json:"handle,omitempty"`
 	// Record is what calls of memory name. With one, that nothing is there is said as
 	// not_found, and not as [Granted].
 	Record *Record `json:"record,omitempty"`
@@ -73,6 +76,9 @@ type Record struct {
 type Adapter struct {
 	Harness string `json:"harness"`
 	Version string `json:"version"`
+	// Codec and CodecVersion are the scripted one's where they are left out.
+	Codec        string `json:"codec,omitempty"`
+	CodecVersion uint32 `json:"codec_version,omitempty"`
 }
 
 // What an impostor says where it got what it asked for, and where it has no identity.
@@ -184,11 +190,15 @@ func (m mask) call(ctx context.Context, c Call) error {
 		err = memory(ctx, memoryv1connect.NewMemoryServiceClient(conn), c)
 	case "statefacade load":
 		err = load(ctx, conn, &threadstatev1.LoadHeadRequest{
-			Envelope: env, Codec: codec(), Adapter: c.Adapter.proto(),
+			Envelope: env, Codec: c.Adapter.codec(), Adapter: c.Adapter.proto(),
 		})
 	case "statefacade write":
 		err = write(ctx, conn, &threadstatev1.WriteSnapshotRequest{
-			Envelope: env, Codec: codec(), Info: &threadstatev1.SnapshotInfo{Size: 1, Sha256: sumOfX()}, Chunk: []byte("x"),
+			Envelope: env, Codec: c.Adapter.codec(), Info: &threadstatev1.SnapshotInfo{Size: 1, Sha256: sumOfX()}, Chunk: []byte("x"),
+		})
+	case "statefacade commit":
+		_, err = threadstatev1connect.NewThreadStateServiceClient(conn).CommitHead(ctx, &threadstatev1.CommitHeadRequest{
+			Envelope: env, Codec: c.Adapter.codec(), SnapshotRef: "snapshot", LastSequence: 1,
 		})
 	case "statefacade remember":
 		_, err = memoryv1connect.NewMemoryServiceClient(conn).Get(ctx, &memoryv1.GetRequest{Envelope: env, Scope: memoryv1.Scope_SCOPE_USER, Key: "secret"})
@@ -197,7 +207,7 @@ func (m mask) call(ctx context.Context, c Call) error {
 			Envelope: env, ToolId: "fs.list_directory", ToolCallId: c.Envelope.IdempotencyKey, Arguments: []byte(`{"path":"."}`),
 		})
 	case "filebroker download":
-		err = download(ctx, conn, &filebrokerv1.DownloadRequest{Envelope: env, Handle: "handle"})
+		err = download(ctx, conn, &filebrokerv1.DownloadRequest{Envelope: env, Handle: cmp.Or(c.Handle, "handle")})
 	case "capability mint":
 		_, err = capabilityv1connect.NewCapabilityServiceClient(conn).Mint(ctx, &capabilityv1.MintRequest{Envelope: env})
 	case "worker ready":
@@ -232,7 +242,7 @@ func memory(ctx context.Context, facade memoryv1connect.MemoryServiceClient, c C
 
 func (a Adapter) proto() *threadstatev1.Adapter {
 	if a == (Adapter{}) {
-		a = Adapter{"scripted", "1.0.0"}
+		a = Adapter{Harness: "scripted", Version: "1.0.0"}
 	}
 	return &threadstatev1.Adapter{HarnessId: a.Harness, Version: a.Version}
 }
@@ -258,8 +268,11 @@ func sumOfX() []byte {
 	return sum[:]
 }
 
-func codec() *threadstatev1.Codec {
-	return &threadstatev1.Codec{Name: "cofferdam.scripted", Version: 1}
+func (a Adapter) codec() *threadstatev1.Codec {
+	if a.Codec == "" {
+		return &threadstatev1.Codec{Name: "cofferdam.scripted", Version: 1}
+	}
+	return &threadstatev1.Codec{Name: a.Codec, Version: a.CodecVersion}
 }
 
 func load(ctx context.Context, conn *connect.Client, req *threadstatev1.LoadHeadRequest) error {

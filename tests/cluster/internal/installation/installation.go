@@ -7,16 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"cofferdam.dev/tests/cluster/internal/kube"
 	"cofferdam.dev/tests/internal/gate"
@@ -181,17 +186,81 @@ func (i *Installation) Address(t testing.TB, namespace, name string) string {
 	return i.Service(t, namespace, name).Status.PodIP
 }
 
-// Restart deletes the pods of a service at once, without a chance to drain, and waits for the next
-// ones. while runs in between.
-func (i *Installation) Restart(t testing.TB, name string, while func()) {
+// Kill ends the process of a service with SIGKILL, and waits until its container was started again and is ready.
+func (i *Installation) Kill(t testing.TB, name string) {
+	t.Helper()
+	pod := i.Service(t, System, name)
+	before := Process(t, pod, name)
+	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	Until(t, "another process of "+name, func() (bool, error) {
+		now, err := process(pod, name)
+		return err == nil && !before.Alive() && now.PID != before.PID, err
+	})
+	i.listens(t, name)
+}
+
+// listens waits until a service answers that was started again: that its pod is ready may be known no more, or not yet.
+func (i *Installation) listens(t testing.TB, name string) {
+	t.Helper()
+	Until(t, name+" answers", func() (bool, error) {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", i.Address(t, System, name)+":8080")
+		if err != nil {
+			return false, err
+		}
+		return true, conn.Close()
+	})
+}
+
+// Restart deletes the pods of a service, and waits for the next ones.
+func (i *Installation) Restart(t testing.TB, name string) {
 	t.Helper()
 	before := i.Service(t, System, name).UID
-	i.Kubectl(t, nil, "-n", System, "delete", "pod", "-l", "app.kubernetes.io/name="+name, "--grace-period=0", "--force")
-	if while != nil {
-		while()
-	}
+	i.Kubectl(t, nil, "-n", System, "delete", "pod", "-l", "app.kubernetes.io/name="+name)
 	Until(t, "another pod of "+name, func() (bool, error) { return i.Service(t, System, name).UID != before, nil })
 	i.Ready(t, System, name)
+}
+
+// Pool sets how many sandboxes of the overlay's pool are kept ready, and waits until they are. The pool is what it was after the
+// test.
+func (i *Installation) Pool(t testing.TB, size int64) {
+	t.Helper()
+	was := i.pool(t, "spec", "replicas")
+	i.Shrink(t, size)
+	if was != size {
+		t.Cleanup(func() { i.Shrink(t, was) })
+	}
+	Until(t, "a pool that is full", func() (bool, error) { return i.pool(t, "status", "readyReplicas") >= size, nil })
+}
+
+// Shrink is Pool without either: nothing is waited for, and nothing is undone.
+func (i *Installation) Shrink(t testing.TB, size int64) {
+	t.Helper()
+	_, err := i.pools().Patch(context.WithoutCancel(t.Context()), poolName, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, size), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const poolName = "native"
+
+func (i *Installation) pools() dynamic.ResourceInterface {
+	return i.Cluster.Dynamic.Resource(kube.WarmPools).Namespace(Sandboxes)
+}
+
+// pool is a number of the pool.
+func (i *Installation) pool(t testing.TB, path ...string) int64 {
+	t.Helper()
+	pool, err := i.pools().Get(t.Context(), poolName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _, err := unstructured.NestedInt64(pool.Object, path...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // Program runs one of ours and gives its stdout.

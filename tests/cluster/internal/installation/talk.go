@@ -69,7 +69,7 @@ type Talk struct {
 	// Files go with each message.
 	Files []apiclient.File
 
-	binding string // of the first run
+	binding string
 }
 
 // Talk begins a conversation of the user with an agent. Its sandbox is given back at the
@@ -102,14 +102,8 @@ func (c *Talk) Release(t testing.TB) {
 		t.Error(err)
 		return
 	}
-	body, err := json.Marshal(map[string]any{"agent_id": c.Agent, "epoch": b.Epoch})
-	if err != nil {
+	if err := c.clear(ctx, i.User(t), b.Epoch); err != nil {
 		t.Error(err)
-		return
-	}
-	a, err := i.User(t).Do(ctx, http.MethodPost, "/api/v1/conversations/"+c.Conversation+"/clear", "application/json", bytes.NewReader(body))
-	if err := errors.Join(err, a.Err()); err != nil {
-		t.Errorf("clear: %v", err)
 		return
 	}
 	c.binding = ""
@@ -125,6 +119,33 @@ func (c *Talk) Release(t testing.TB) {
 			t.Errorf("the claim %s of a conversation that was cleared is there: %v", b.Lease.ClaimName, err)
 			return
 		}
+	}
+}
+
+func (c *Talk) clear(ctx context.Context, user *apiclient.Client, epoch uint32) error {
+	body, err := json.Marshal(map[string]any{"agent_id": c.Agent, "epoch": epoch})
+	if err != nil {
+		return err
+	}
+	a, err := user.Do(ctx, http.MethodPost, "/api/v1/conversations/"+c.Conversation+"/clear", "application/json", bytes.NewReader(body))
+	if err := errors.Join(err, a.Err()); err != nil {
+		return fmt.Errorf("clear: %w", err)
+	}
+	return nil
+}
+
+// BindingID is the id of the conversation's binding, which it has from its first run on.
+func (c *Talk) BindingID() string { return c.binding }
+
+// Clear begins a new epoch of the conversation.
+func (c *Talk) Clear(t testing.TB) {
+	t.Helper()
+	b, err := c.Installation.Operator(t).Binding(t.Context(), c.binding)
+	if err == nil {
+		err = c.clear(t.Context(), c.User, b.Epoch)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -272,6 +293,15 @@ func (r Turn) Ending() string {
 		return r.Last().Type + " " + d.Code + d.Reason
 	}
 	return r.Last().Type
+}
+
+// RetryAfter is when to come again, in seconds, as an error says; 0 where it does not.
+func (r Turn) RetryAfter() int {
+	var d struct {
+		Seconds int `json:"retry_after_seconds"`
+	}
+	_ = json.Unmarshal(r.Last().Data, &d) // it says nothing
+	return d.Seconds
 }
 
 // Text is what the agent said.
