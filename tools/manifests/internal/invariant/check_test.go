@@ -366,8 +366,14 @@ func brokenIdentities() map[string]breakage {
 			id(in, "cofferdam-services").PodSelector = &metav1.LabelSelector{}
 		}, "2 ClusterSPIFFEIDs"},
 		"identity for the whole pod": {func(in *Installation) { id(in, "cofferdam-sandboxes").WorkloadSelectorTemplates = nil }, "does not name the container"},
-		"admin of SPIRE":             {func(in *Installation) { id(in, "cofferdam-services").Admin = true }, "rights on SPIRE"},
-		"identity of another":        {func(in *Installation) { pod(in, "filebroker").ServiceAccountName = "statefacade" }, "its peers expect"},
+		"rules for one more": {func(in *Installation) {
+			in.ConfigMaps = append(in.ConfigMaps, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "cofferdam-identity", Name: "nodeidentity"},
+				Data:       map[string]string{"rules.json": `{"rules": [{"namespace": "cofferdam-system", "service_accounts": ["resolver"], "identity": "service"}]}`},
+			})
+		}, "gives identities to [cofferdam-system/resolver as a service]"},
+		"admin of SPIRE":      {func(in *Installation) { id(in, "cofferdam-services").Admin = true }, "rights on SPIRE"},
+		"identity of another": {func(in *Installation) { pod(in, "filebroker").ServiceAccountName = "statefacade" }, "its peers expect"},
 		"peer that there is not": {func(in *Installation) {
 			c := &pod(in, "filebroker").Containers[0]
 			c.Args = append(c.Args, "--x=spiffe://$(TRUST_DOMAIN)/svc/other")

@@ -1,6 +1,8 @@
 package invariant
 
 import (
+	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,6 +53,7 @@ func identities(c *checker) {
 			issued[id] = true
 		}
 	}
+	c.ruled()
 	if len(c.Identities) == 0 {
 		return
 	}
@@ -64,6 +67,41 @@ func identities(c *checker) {
 			}
 		}
 	}
+}
+
+// ruled: cofferdam-nodeidentity, where an installation has it, gives identities to those accounts that have a use for one.
+func (c *checker) ruled() {
+	text, ok := c.data("cofferdam-identity", "nodeidentity")["rules.json"]
+	if !ok {
+		return
+	}
+	who := object{"ConfigMap", "cofferdam-identity/nodeidentity"}
+	var file struct {
+		Rules []struct {
+			Namespace string   `json:"namespace"`
+			Accounts  []string `json:"service_accounts"`
+			Identity  string   `json:"identity"`
+		} `json:"rules"`
+	}
+	if err := json.Unmarshal([]byte(text), &file); err != nil {
+		c.that(false, who, "rules.json: %v", err)
+		return
+	}
+	have, want := map[string]bool{}, map[string]bool{}
+	for _, r := range file.Rules {
+		for _, account := range r.Accounts {
+			have[r.Namespace+"/"+account+" as a "+r.Identity] = true
+		}
+	}
+	for _, w := range c.workloads {
+		switch {
+		case w.service:
+			want[w.namespace+"/"+w.account()+" as a service"] = true
+		case w.sandbox:
+			want[w.namespace+"/"+w.account()+" as a sandbox"] = true
+		}
+	}
+	c.that(maps.Equal(have, want), who, "gives identities to %v: want %v", slices.Sorted(maps.Keys(have)), slices.Sorted(maps.Keys(want)))
 }
 
 // issue gives the identity that SPIRE would give to a pod, and sees that it is the one that its peers expect.
