@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"cofferdam.dev/pkg/failpoint"
 	"cofferdam.dev/tests/internal/apiclient"
 	"cofferdam.dev/tests/stack"
 )
@@ -78,7 +79,7 @@ func Run(ctx context.Context, cfg Config) (r *Report, err error) {
 	if c.user, err = c.stack.Client(ctx, stack.User); err != nil {
 		return nil, err
 	}
-	c.hunt = newHunt(c.stack, cfg.Kills, cfg.Progress, c.uncertain)
+	c.hunt = newHunt(c.stack, cfg.Kills, cfg.Progress, c.sieges())
 	if err := c.play(ctx); err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func (c *chaos) play(ctx context.Context) error {
 func (c *chaos) turn(ctx context.Context, v *thread, mark string, ballast int) error {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
-	o := outcome{mark: mark}
+	o := outcome{mark: mark, unheard: c.hunt.besiegedAt(failpoint.HeadMoved)}
 	err := stack.Until(ctx, func() (bool, error) {
 		s, err := c.user.Start(ctx, apiclient.Start{
 			AgentID: stack.Agent, ConversationID: v.name, Message: script(mark, ballast), IdempotencyKey: v.name + "." + mark,
@@ -197,6 +198,7 @@ func (c *chaos) turn(ctx context.Context, v *thread, mark string, ballast int) e
 	}
 	o.code = data.Code
 	o.loaded, o.known = found(log, delta)
+	o.unheard = o.unheard && c.hunt.besiegedAt(failpoint.HeadMoved)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v.take(&c.report, o)
@@ -207,11 +209,20 @@ func (c *chaos) turn(ctx context.Context, v *thread, mark string, ballast int) e
 	return nil
 }
 
-// uncertain says that a turn ended as uncertain.
-func (c *chaos) uncertain() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.report.UncertainReported > 0
+// sieges: state facades die before they move a head until a turn ends as uncertain,
+// and after they have moved it until one is said to be saved all the same.
+func (c *chaos) sieges() []siege {
+	reported := func(n *int) func() bool {
+		return func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return *n > 0
+		}
+	}
+	return []siege{
+		{point: failpoint.HeadAsked, over: reported(&c.report.UncertainReported)},
+		{point: failpoint.HeadMoved, over: reported(&c.report.SavedUnheard), deaths: deathsOfASiege},
+	}
 }
 
 // delta is the text of a text.delta.

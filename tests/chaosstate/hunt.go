@@ -22,6 +22,9 @@ import (
 const (
 	// besieged is the program whose answers do not come for good.
 	besieged = "statefacade"
+	// deathsOfASiege is how many of its processes die at least in the siege after heads
+	// have moved.
+	deathsOfASiege = 3
 	// glance is how often an armed process is looked at.
 	glance = 5 * time.Millisecond
 	// search is how often processes to arm are looked for.
@@ -74,16 +77,29 @@ type hunt struct {
 	stack    *stack.Stack
 	kills    int
 	progress io.Writer
-	// uncertain says that a turn ended as one of which nobody knows whether it was
-	// saved.
-	uncertain func() bool
+	// sieges are laid one after the other, once the besieged was killed at each of its
+	// points.
+	sieges []siege
 
 	mu   sync.Mutex
 	done map[failpoint.Point]int
+	// at are the kills at its point with which the siege began that is laid now.
+	at   int
+	laid int // how many sieges were laid, with that one
 }
 
-func newHunt(s *stack.Stack, kills int, progress io.Writer, uncertain func() bool) *hunt {
-	return &hunt{stack: s, kills: kills, progress: progress, uncertain: uncertain, done: map[failpoint.Point]int{}}
+// siege kills every process of the besieged at one point until it is over. One kill
+// shows nothing of a commit that stays without an answer: the worker asks again, and
+// the next state facade knows or does it.
+type siege struct {
+	point failpoint.Point
+	over  func() bool
+	// deaths are how many of them there must be as well.
+	deaths int
+}
+
+func newHunt(s *stack.Stack, kills int, progress io.Writer, sieges []siege) *hunt {
+	return &hunt{stack: s, kills: kills, progress: progress, sieges: sieges, done: map[failpoint.Point]int{}}
 }
 
 // counts gives the kills so far, and at each point.
@@ -99,17 +115,41 @@ func (h *hunt) counts() (all int, points map[string]int) {
 }
 
 // enough says that as many were killed as were asked for, somebody at each point,
-// and the state facade so often that a commit was left uncertain.
+// and that the sieges are over.
 func (h *hunt) enough() bool {
 	n, _ := h.counts()
-	return n >= h.kills && h.everywhere("") && h.uncertain()
+	if n < h.kills || !h.everywhere("") {
+		return false
+	}
+	_, laid := h.besieges()
+	return !laid
 }
 
-// besieges says that it is time to leave a commit uncertain. One kill does not: the
-// worker asks again, and the next state facade knows or does it. So each one is
-// killed as soon as a head is asked for, until workers have given up, and nothing
+// besieges gives the point at which the besieged is killed now and nowhere else. Nothing
 // else is hunted meanwhile.
-func (h *hunt) besieges() bool { return h.everywhere(besieged) && !h.uncertain() }
+func (h *hunt) besieges() (_ failpoint.Point, laid bool) {
+	if !h.everywhere(besieged) {
+		return 0, false
+	}
+	for n, s := range h.sieges {
+		h.mu.Lock()
+		if h.laid == n {
+			h.laid, h.at = n+1, h.done[s.point]
+		}
+		last, deaths := h.laid == n+1, h.done[s.point]-h.at
+		h.mu.Unlock()
+		if last && (deaths < s.deaths || !s.over()) {
+			return s.point, true
+		}
+	}
+	return 0, false
+}
+
+// besiegedAt says whether the siege of a point is laid and goes on.
+func (h *hunt) besiegedAt(p failpoint.Point) bool {
+	at, laid := h.besieges()
+	return laid && at == p
+}
 
 // everywhere says that the program was killed at each of its points; "" is all
 // programs.
@@ -190,12 +230,12 @@ func (h *hunt) of(ctx context.Context, p prey) error {
 		if h.enough() {
 			return h.disarm(all)
 		}
-		if h.besieges() {
+		if point, laid := h.besieges(); laid {
 			if p.program != besieged || time.Now().Before(next) && len(all) > 0 {
 				continue
 			}
 			next = time.Now().Add(glance)
-			if all, err = h.besiege(all); err != nil {
+			if all, err = h.besiege(all, point); err != nil {
 				return err
 			}
 			continue
@@ -271,7 +311,7 @@ func (h *hunt) arm(p prey, all []*armed) ([]*armed, error) {
 
 // besiege arms every process of the besieged program at the one point, new ones
 // before they have answered anybody.
-func (h *hunt) besiege(all []*armed) ([]*armed, error) {
+func (h *hunt) besiege(all []*armed, at failpoint.Point) ([]*armed, error) {
 	all = slices.DeleteFunc(all, func(a *armed) bool { return !a.process.Alive() })
 	living, err := h.stack.Processes()
 	if err != nil {
@@ -281,17 +321,17 @@ func (h *hunt) besiege(all []*armed) ([]*armed, error) {
 		if q.Program() != besieged || !q.Alive() {
 			continue
 		}
-		at := slices.IndexFunc(all, func(a *armed) bool { return a.process.PID == q.PID })
-		if at < 0 {
+		n := slices.IndexFunc(all, func(a *armed) bool { return a.process.PID == q.PID })
+		if n < 0 {
 			all = append(all, &armed{process: q, since: time.Now()})
 			continue // a signal before the program handles any would end it
 		}
-		a := all[at]
+		a := all[n]
 		if time.Since(a.since) < unborn {
 			continue
 		}
-		if !slices.Contains(a.points, failpoint.HeadAsked) {
-			a.points = append(a.points, failpoint.HeadAsked)
+		if !slices.Contains(a.points, at) {
+			a.points = append(a.points, at)
 		}
 		if err := a.signal(); err != nil {
 			return nil, err

@@ -26,6 +26,10 @@ type Report struct {
 	// UncertainReported are turns that ended with thread_durability_uncertain, one at
 	// least. None of them is saved: their end was decided before they said so.
 	UncertainReported int `json:"uncertain_reported"`
+	// SavedUnheard are turns, one at least, that were said to be saved and began and
+	// ended while every state facade died with the answer that their head had moved:
+	// the record was asked.
+	SavedUnheard int `json:"saved_unheard"`
 	// Violations are turns of which anything else is said that cannot be true.
 	Violations int `json:"violations"`
 
@@ -55,6 +59,9 @@ func (r *Report) Verdict(kills int) error {
 	}
 	if r.UncertainReported == 0 {
 		errs = append(errs, errors.New("no commit was left uncertain: nothing is shown of those"))
+	}
+	if r.SavedUnheard == 0 {
+		errs = append(errs, errors.New("no head moved without an answer: nothing is shown of those"))
 	}
 	return errors.Join(errs...)
 }

@@ -30,6 +30,8 @@ type outcome struct {
 	// before it had said all of them.
 	loaded []string
 	known  bool
+	// unheard says that all along no state facade lived to say that a head had moved.
+	unheard bool
 }
 
 // thread is what is known of a conversation.
@@ -64,6 +66,9 @@ func (v *thread) take(r *Report, o outcome) {
 	switch o.terminal {
 	case finished:
 		r.Acknowledged++
+		if o.unheard {
+			r.SavedUnheard++
+		}
 		v.saved = append(v.saved, o.mark)
 		if want := uint64(len(v.saved)); o.revision != want {
 			violation("it is saved as revision %d, want %d", o.revision, want)

@@ -23,6 +23,10 @@ func TestLiesAreFound(t *testing.T) {
 		turns []outcome
 		want  Report
 	}{
+		"a head moved without an answer": {
+			[]outcome{{mark: "a", terminal: finished, revision: 1, known: true, unheard: true}, {mark: "b", terminal: failed, code: "sandbox_evicted", unheard: true}},
+			Report{Turns: 2, Acknowledged: 1, SavedUnheard: 1},
+		},
 		"all is well": {
 			[]outcome{saved("a", 1), lost("b", "sandbox_evicted", "a"), cut, saved("c", 2, "a"), lost("d", uncertain, "a", "c"), saved("e", 3, "a", "c")},
 			Report{Turns: 6, Acknowledged: 3, UncertainReported: 1},
@@ -51,7 +55,7 @@ func TestLiesAreFound(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(row.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, row.want)
 		}
-		got.Kills, got.Points, got.UncertainReported = 5, map[string]int{"somewhere": 5}, 1
+		got.Kills, got.Points, got.UncertainReported, got.SavedUnheard = 5, map[string]int{"somewhere": 5}, 1, 1
 		if err := got.Verdict(5); (err == nil) != (!bad && got.Acknowledged > 0) {
 			t.Errorf("%s: verdict %v", name, err)
 		}
@@ -61,10 +65,11 @@ func TestLiesAreFound(t *testing.T) {
 // What was not shown is not passed.
 func TestTooLittleIsNoPass(t *testing.T) {
 	for name, r := range map[string]Report{
-		"a point without a kill": {Kills: 9, Acknowledged: 1, UncertainReported: 1, Points: map[string]int{"a": 9, "b": 0}},
-		"too few kills":          {Kills: 8, Acknowledged: 1, UncertainReported: 1, Points: map[string]int{"a": 8}},
-		"nothing saved":          {Kills: 9, UncertainReported: 1, Points: map[string]int{"a": 9}},
-		"nothing uncertain":      {Kills: 9, Acknowledged: 1, Points: map[string]int{"a": 9}},
+		"a point without a kill": {Kills: 9, Acknowledged: 1, UncertainReported: 1, SavedUnheard: 1, Points: map[string]int{"a": 9, "b": 0}},
+		"too few kills":          {Kills: 8, Acknowledged: 1, UncertainReported: 1, SavedUnheard: 1, Points: map[string]int{"a": 8}},
+		"nothing saved":          {Kills: 9, UncertainReported: 1, SavedUnheard: 1, Points: map[string]int{"a": 9}},
+		"nothing unheard":        {Kills: 9, Acknowledged: 1, UncertainReported: 1, Points: map[string]int{"a": 9}},
+		"nothing uncertain":      {Kills: 9, Acknowledged: 1, SavedUnheard: 1, Points: map[string]int{"a": 9}},
 	} {
 		if r.Verdict(9) == nil {
 			t.Errorf("%s passes", name)
