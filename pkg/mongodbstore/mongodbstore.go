@@ -65,15 +65,21 @@ func (c Config) Validate() error {
 
 // DB is one database. It is safe for concurrent use.
 type DB struct {
-	client *mongo.Client
-	db     *mongo.Database
+	db *mongo.Database
+	// release gives up what the DB holds of its client, once.
+	release func() error
 	// schema is what Migrate brought a component to.
 	mu     sync.Mutex
 	schema map[string]int32
 }
 
-// Open connects, bounded by ctx.
+// Open connects by a client of its own, bounded by ctx.
 func Open(ctx context.Context, c Config) (*DB, error) {
+	return NewClients(c.Tracer).Open(ctx, c.Address)
+}
+
+// connect makes a client and asks whether its server answers.
+func connect(ctx context.Context, c Config) (*mongo.Client, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -96,11 +102,20 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mongodbstore: %w", err)
 	}
-	d := &DB{client: client, db: client.Database(database(c.Location)), schema: map[string]int32{}}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
-		return nil, errors.Join(fmt.Errorf("mongodbstore: no answer: %w", err), d.Close()) //nolint:contextcheck // also when ctx has ended
+		return nil, errors.Join(fmt.Errorf("mongodbstore: no answer: %w", err), disconnect(client)) //nolint:contextcheck // also when ctx has ended
 	}
-	return d, nil
+	return client, nil
+}
+
+func disconnect(client *mongo.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), disconnectGrace)
+	defer cancel()
+	return client.Disconnect(ctx)
+}
+
+func newDB(client *mongo.Client, a storeaddr.Address, release func() error) *DB {
+	return &DB{db: client.Database(database(a.Location)), release: release, schema: map[string]int32{}}
 }
 
 func authenticate(o *options.ClientOptions, passwordFile string) error {
@@ -145,9 +160,6 @@ func (d *DB) Collection(name string) *mongo.Collection { return d.db.Collection(
 // Drop removes the database and all in it; it is for tests.
 func (d *DB) Drop(ctx context.Context) error { return d.db.Drop(ctx) }
 
-// Close gives the connections up.
-func (d *DB) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), disconnectGrace)
-	defer cancel()
-	return d.client.Disconnect(ctx)
-}
+// Close gives the connections up, unless another DB of the same Clients holds them.
+// It can be repeated.
+func (d *DB) Close() error { return d.release() }

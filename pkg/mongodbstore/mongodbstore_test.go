@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
@@ -58,6 +59,52 @@ func TestNobodyThere(t *testing.T) {
 	if _, err := mongodbstore.Open(ctx, at("mongodb://127.0.0.1:1/", "")); err == nil || !strings.Contains(err.Error(), "no answer") {
 		t.Errorf("%v", err)
 	}
+}
+
+// The stores of a program share one client for each address. It lives until the last of
+// them is closed, and one that could not be opened holds nothing.
+func TestStoresShareOneClient(t *testing.T) {
+	uri := mongodbstoretest.URI(t, mongodbstoretest.Server(t))
+	a := storeaddr.Address{Location: uri}
+	clients := mongodbstore.NewClients(nil)
+	failed := errors.New("failed")
+	open := func(fails error) (*mongodbstore.DB, error) {
+		return mongodbstore.Select(t.Context(), a, clients,
+			func(context.Context, string) (*mongodbstore.DB, error) { return nil, errors.ErrUnsupported },
+			func(_ context.Context, db *mongodbstore.DB) (*mongodbstore.DB, error) { return db, fails })
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := open(nil)
+	must(err)
+	if _, err := open(failed); !errors.Is(err, failed) {
+		t.Errorf("got %v", err)
+	}
+	second, err := open(nil)
+	must(err)
+	one := first.Collection("things").Database().Client()
+	if one != second.Collection("things").Database().Client() {
+		t.Error("two clients of one address")
+	}
+	must(first.Close())
+	must(first.Close())
+	must(second.Check(t.Context()))
+	must(second.Drop(t.Context()))
+	must(second.Close())
+	if err := second.Check(t.Context()); !errors.Is(err, mongo.ErrClientDisconnected) {
+		t.Errorf("a client that nobody holds: %v", err)
+	}
+	third, err := open(nil)
+	must(err)
+	if one == third.Collection("things").Database().Client() {
+		t.Error("a closed client is given again")
+	}
+	must(third.Check(t.Context()))
+	must(third.Close())
 }
 
 func TestNewerVersionIsRefused(t *testing.T) {

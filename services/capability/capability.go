@@ -23,6 +23,7 @@ import (
 	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/pkg/telemetry"
 	"cofferdam.dev/services/capability/internal/mint"
@@ -74,15 +75,16 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 	if s.access, err = cfg.access(); err != nil {
 		return nil, err
 	}
+	clients := mongodbstore.NewClients(deps.Telemetry.Tracer)
 	if s.store == nil {
-		backend, err := bindingstore.Open(ctx, cfg.at(cfg.Store), deps.Telemetry.Tracer)
+		backend, err := bindingstore.Open(ctx, cfg.at(cfg.Store), clients)
 		if err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}
 		s.closers = append(s.closers, backend.Close)
 		s.store = records{backend, binding.NewWriter(backend, deps.Now)}
 	}
-	if err := s.openKeys(ctx, cfg, deps); err != nil {
+	if err := s.openKeys(ctx, cfg, deps, clients); err != nil {
 		return nil, err
 	}
 	minter, err := mint.New(mint.Config{
@@ -105,7 +107,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Service, err error) {
 
 // openKeys reads the signing keys, and keeps reading them until Close: requests
 // that are still being answered when the service is told to stop need them.
-func (s *Service) openKeys(ctx context.Context, cfg Config, deps Deps) error {
+func (s *Service) openKeys(ctx context.Context, cfg Config, deps Deps, clients *mongodbstore.Clients) error {
 	load := signingkey.Load
 	if cfg.CreateKey {
 		load = signingkey.LoadOrCreate
@@ -114,7 +116,7 @@ func (s *Service) openKeys(ctx context.Context, cfg Config, deps Deps) error {
 	if err != nil {
 		return err
 	}
-	store, err := keystore.Open(ctx, cfg.at(cfg.Store), deps.Telemetry.Tracer)
+	store, err := keystore.Open(ctx, cfg.at(cfg.Store), clients)
 	if err != nil {
 		return fmt.Errorf("signing keys: %w", err)
 	}

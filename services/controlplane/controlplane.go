@@ -17,6 +17,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/controlplane/internal/agents/agentstore"
 	"cofferdam.dev/services/controlplane/internal/api"
@@ -29,7 +30,8 @@ import (
 // Run runs the control plane until ctx ends.
 func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	rt.Logger = rt.Logger.With("replica", cfg.Replica)
-	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), rt.Telemetry.Tracer)
+	clients := mongodbstore.NewClients(rt.Telemetry.Tracer)
+	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), clients)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -39,7 +41,7 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 		_, err := store.List(ctx, "", 1, true)
 		return err
 	})
-	versions, err := agentstore.Open(ctx, cfg.at(cfg.Store), rt.Telemetry.Tracer)
+	versions, err := agentstore.Open(ctx, cfg.at(cfg.Store), clients)
 	if err != nil {
 		return fmt.Errorf("store of agents: %w", err)
 	}

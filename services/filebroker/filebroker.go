@@ -14,6 +14,7 @@ import (
 	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/filebroker/internal/files"
 	"cofferdam.dev/services/filebroker/internal/files/catalogue"
@@ -49,12 +50,13 @@ func New(ctx context.Context, cfg *Config, rt *service.Runtime, deps Deps) (*Ser
 }
 
 func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
-	backend, err := s.backend(ctx, cfg, deps)
+	clients := mongodbstore.NewClients(s.rt.Telemetry.Tracer)
+	backend, err := s.backend(ctx, cfg, deps, clients)
 	if err != nil {
 		return err
 	}
 	domain := files.Config{QuotaBytes: cfg.QuotaBytes, Logger: s.rt.Logger, Now: time.Now}
-	if err := s.stores(ctx, cfg, &domain); err != nil {
+	if err := s.stores(ctx, cfg, clients, &domain); err != nil {
 		return err
 	}
 	verifier, err := s.verifier(cfg, deps)
@@ -76,10 +78,10 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	return err
 }
 
-func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.Backend, error) {
+func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps, clients *mongodbstore.Clients) (binding.Backend, error) {
 	backend := deps.Backend
 	if backend == nil {
-		store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
+		store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), clients)
 		if err != nil {
 			return nil, err
 		}
@@ -97,8 +99,8 @@ func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.
 }
 
 // stores opens the catalogue and the contents.
-func (s *Service) stores(ctx context.Context, cfg *Config, domain *files.Config) error {
-	entries, err := catalogue.Open(ctx, cfg.at(cfg.HandleStore), s.rt.Telemetry.Tracer)
+func (s *Service) stores(ctx context.Context, cfg *Config, clients *mongodbstore.Clients, domain *files.Config) error {
+	entries, err := catalogue.Open(ctx, cfg.at(cfg.HandleStore), clients)
 	if err != nil {
 		return err
 	}

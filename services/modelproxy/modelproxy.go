@@ -31,6 +31,7 @@ import (
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/demomodel"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/modelproxy/internal/proxy"
 	"cofferdam.dev/services/modelproxy/internal/rpc"
@@ -97,7 +98,7 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 func (s *Service) records(ctx context.Context, cfg *Config, deps Deps) (fence.Reader, error) {
 	records := deps.Records
 	if records == nil {
-		store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
+		store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), mongodbstore.NewClients(s.rt.Telemetry.Tracer))
 		if err != nil {
 			return nil, err
 		}

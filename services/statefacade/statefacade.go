@@ -15,6 +15,7 @@ import (
 	"cofferdam.dev/pkg/blob/blobstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/statefacade/internal/embedding"
 	"cofferdam.dev/services/statefacade/internal/memory"
@@ -54,16 +55,17 @@ func New(ctx context.Context, cfg *Config, rt *service.Runtime, deps Deps) (*Ser
 }
 
 func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
-	backend, err := s.backend(ctx, cfg, deps)
+	clients := mongodbstore.NewClients(s.rt.Telemetry.Tracer)
+	backend, err := s.backend(ctx, cfg, deps, clients)
 	if err != nil {
 		return err
 	}
-	snapshots, err := snapshotstore.Open(ctx, cfg.at(cfg.StateStore), s.rt.Telemetry.Tracer)
+	snapshots, err := snapshotstore.Open(ctx, cfg.at(cfg.StateStore), clients)
 	if err != nil {
 		return err
 	}
 	s.closers = append(s.closers, snapshots.Close)
-	memories, err := memorystore.Open(ctx, cfg.at(cfg.StateStore), s.rt.Telemetry.Tracer)
+	memories, err := memorystore.Open(ctx, cfg.at(cfg.StateStore), clients)
 	if err != nil {
 		return err
 	}
@@ -117,11 +119,11 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 	return err
 }
 
-func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.Backend, error) {
+func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps, clients *mongodbstore.Clients) (binding.Backend, error) {
 	if deps.Backend != nil {
 		return deps.Backend, nil
 	}
-	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
+	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), clients)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/mongodbstore"
 	pkgrpc "cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/toolbroker/internal/assertclient"
@@ -189,7 +190,7 @@ func (s *Service) backend(ctx context.Context, cfg *Config, deps Deps) (binding.
 	if deps.Backend != nil {
 		return deps.Backend, nil
 	}
-	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), s.rt.Telemetry.Tracer)
+	store, err := bindingstore.Open(ctx, cfg.at(cfg.Store), mongodbstore.NewClients(s.rt.Telemetry.Tracer))
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/mongostore"
 	"cofferdam.dev/pkg/binding/sqlitestore"
@@ -23,10 +21,10 @@ type Store interface {
 	Check(ctx context.Context) error
 }
 
-// Open opens or makes the store. tracer makes the spans of commands to MongoDB;
-// nil makes none.
-func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store, error) {
-	s, err := mongodbstore.Select(ctx, a, tracer,
+// Open opens or makes the store. c has the clients of MongoDB, one for all
+// stores of a program; nil makes one for this store.
+func Open(ctx context.Context, a storeaddr.Address, c *mongodbstore.Clients) (Store, error) {
+	s, err := mongodbstore.Select(ctx, a, c,
 		func(ctx context.Context, path string) (Store, error) { return sqlitestore.Open(ctx, path) },
 		func(ctx context.Context, db *mongodbstore.DB) (Store, error) { return mongostore.Open(ctx, db) })
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingstore"
 	"cofferdam.dev/pkg/binding/bindingtest"
+	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/statefacade/internal/memory"
 	"cofferdam.dev/services/statefacade/internal/memory/memorystore"
@@ -30,11 +31,12 @@ func openStores(ctx context.Context, location string) (*stores, error) {
 		return nil, err
 	}
 	a := storeaddr.Address{Location: location}
-	records, err := bindingstore.Open(ctx, a, nil)
+	clients := mongodbstore.NewClients(nil)
+	records, err := bindingstore.Open(ctx, a, clients)
 	if err != nil {
 		return nil, err
 	}
-	remembered, err := memorystore.Open(ctx, a, nil)
+	remembered, err := memorystore.Open(ctx, a, clients)
 	if err != nil {
 		return nil, errors.Join(err, records.Close())
 	}

@@ -5,8 +5,6 @@ package agentstore
 import (
 	"context"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/controlplane/internal/agents"
@@ -25,9 +23,10 @@ type Store interface {
 }
 
 // Open opens or makes the store that an address names, beside what else is kept
-// there. tracer makes the spans of commands to MongoDB; nil makes none.
-func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store, error) {
-	return mongodbstore.Select(ctx, a, tracer,
+// there. c has the clients of MongoDB, one for all stores of a program; nil
+// makes one for this store.
+func Open(ctx context.Context, a storeaddr.Address, c *mongodbstore.Clients) (Store, error) {
+	return mongodbstore.Select(ctx, a, c,
 		func(ctx context.Context, path string) (Store, error) { return OpenSQLite(ctx, path) },
 		func(ctx context.Context, db *mongodbstore.DB) (Store, error) { return OpenMongoDB(ctx, db) })
 }

@@ -3,8 +3,6 @@ package catalogue
 import (
 	"context"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"cofferdam.dev/pkg/mongodbstore"
 	"cofferdam.dev/pkg/storeaddr"
 	"cofferdam.dev/services/filebroker/internal/files"
@@ -20,10 +18,10 @@ type Store interface {
 	Close() error
 }
 
-// Open opens the catalogue that an address names. tracer makes the spans of
-// commands to MongoDB; nil makes none.
-func Open(ctx context.Context, a storeaddr.Address, tracer trace.Tracer) (Store, error) {
-	return mongodbstore.Select(ctx, a, tracer,
+// Open opens the catalogue that an address names. c has the clients of MongoDB,
+// one for all stores of a program; nil makes one for this store.
+func Open(ctx context.Context, a storeaddr.Address, c *mongodbstore.Clients) (Store, error) {
+	return mongodbstore.Select(ctx, a, c,
 		func(ctx context.Context, path string) (Store, error) { return OpenSQLite(ctx, path) },
 		func(ctx context.Context, db *mongodbstore.DB) (Store, error) { return mongostore.Open(ctx, db) })
 }
