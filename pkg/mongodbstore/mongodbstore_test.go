@@ -217,6 +217,135 @@ func TestSlotsAreTakenOnce(t *testing.T) {
 	}
 }
 
+// overWire opens a new database through a wire, and drops it at the end.
+func overWire(t *testing.T, fate func(mongodbstoretest.Command) mongodbstoretest.Fate) *mongodbstore.DB {
+	t.Helper()
+	if mongodbstoretest.External() {
+		t.Skip("the wire goes to a server without TLS and users")
+	}
+	uri := mongodbstoretest.URI(t, mongodbstoretest.Server(t))
+	t.Cleanup(func() {
+		db := mongodbstoretest.Reopen(t, uri)
+		_ = db.Drop(context.WithoutCancel(t.Context()))
+		_ = db.Close()
+	})
+	db := mongodbstoretest.Reopen(t, mongodbstoretest.Wire(t, uri, fate))
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// A write whose answer was lost is repeated under its number, and the server answers
+// what it answered then: of no write becomes two. What has no number is not repeated.
+func TestALostAnswerMakesNoSecondWrite(t *testing.T) {
+	for name, fate := range map[string]mongodbstoretest.Fate{
+		"with the connection": mongodbstoretest.LoseAnswer, "on the other side": mongodbstoretest.LoseInside,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var numbered, many atomic.Int64
+			db := overWire(t, func(c mongodbstoretest.Command) mongodbstoretest.Fate {
+				switch {
+				case c.Retryable:
+					numbered.Add(1)
+					return fate
+				case c.Name == "delete":
+					many.Add(1)
+					return fate
+				}
+				return mongodbstoretest.Deliver
+			})
+			things := db.Collection("things")
+			if _, err := things.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "n", Value: 0}}); err != nil {
+				t.Fatalf("insert: %v", err)
+			}
+			res, err := things.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "n", Value: 0}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
+			if err != nil || res.MatchedCount != 1 {
+				t.Errorf("update: %+v, %v", res, err)
+			}
+			var d struct{ N int }
+			if err := things.FindOne(t.Context(), bson.D{{Key: "_id", Value: 1}}).Decode(&d); err != nil || d.N != 1 {
+				t.Errorf("it was added %d times, %v", d.N, err)
+			}
+			if gone, err := things.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: 1}}); err != nil || gone.DeletedCount != 1 {
+				t.Errorf("delete: %+v, %v", gone, err)
+			}
+			if _, err := things.DeleteMany(t.Context(), bson.D{}); err == nil || many.Load() != 1 {
+				t.Errorf("a write without a number: %v, sent %d times", err, many.Load())
+			}
+			if numbered.Load() != 3 {
+				t.Errorf("%d numbered writes, want 3", numbered.Load())
+			}
+		})
+	}
+}
+
+// Every write waits for a majority and the journal, every read is a majority read, and
+// both end with the time of the request, whether or not the server does.
+func TestConcernsAndTimeOfCommands(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]bson.Raw{}
+	hang := false
+	db := overWire(t, func(c mongodbstoretest.Command) mongodbstoretest.Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[c.Name] = c.Body
+		if hang && (c.Name == "find" || c.Name == "insert") {
+			return mongodbstoretest.Hang
+		}
+		return mongodbstoretest.Deliver
+	})
+	things := db.Collection("things")
+	of := func(command string, path ...string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen[command].Lookup(path...).String()
+	}
+	const given = 10 * time.Minute
+	long, cancel := context.WithTimeout(t.Context(), given)
+	defer cancel()
+	for name, ctx := range map[string]context.Context{"30 s": t.Context(), "the request": long} {
+		_, ierr := things.InsertOne(ctx, bson.D{{Key: "a", Value: name}})
+		_, uerr := things.UpdateOne(ctx, bson.D{{Key: "a", Value: name}}, bson.D{{Key: "$set", Value: bson.D{{Key: "b", Value: 1}}}})
+		ferr := things.FindOne(ctx, bson.D{{Key: "a", Value: name}}).Err()
+		_, derr := things.DeleteOne(ctx, bson.D{{Key: "a", Value: name}})
+		if err := errors.Join(ierr, uerr, ferr, derr); err != nil {
+			t.Fatal(err)
+		}
+		for _, write := range []string{"insert", "update", "delete"} {
+			if of(write, "writeConcern", "w") != `"majority"` || of(write, "writeConcern", "j") != "true" {
+				t.Errorf("%s with %s", write, of(write, "writeConcern"))
+			}
+		}
+		if of("find", "readConcern", "level") != `"majority"` {
+			t.Errorf("find with %s", of("find", "readConcern"))
+		}
+		most := 30 * time.Second // without a deadline
+		if ctx == long {
+			most = given
+		}
+		for _, command := range []string{"insert", "update", "delete", "find"} {
+			mu.Lock()
+			ms, ok := seen[command].Lookup("maxTimeMS").AsInt64OK()
+			mu.Unlock()
+			if limit := time.Duration(ms) * time.Millisecond; !ok || limit <= 0 || limit > most || ctx == long && limit <= 30*time.Second {
+				t.Errorf("%s within %v, want within that of %s", command, limit, name)
+			}
+		}
+	}
+	mu.Lock()
+	hang = true
+	mu.Unlock()
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := things.FindOne(short, bson.D{}).Err(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a read without an answer: %v", err)
+	}
+	short, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := things.InsertOne(short, bson.D{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a write without an answer: %v", err)
+	}
+}
+
 // Spans name commands and hold nothing of what is in them.
 func TestSpansHaveNoContents(t *testing.T) {
 	server := mongodbstoretest.Server(t)

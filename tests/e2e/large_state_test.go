@@ -45,7 +45,7 @@ func hoard(t *testing.T) *world {
 	}
 	agents := write("agents.json", map[string]any{"agents": []any{map[string]any{
 		"agent_id": stack.Agent, "version": 1, "name": hoarder, "organization": "local", "harness": "scripted", "adapter_version": "1.0.0",
-		"model_alias": "demo", "profile": hoarder,
+		"model_alias": "demo", "profile": hoarder, "limits": map[string]any{"max_uploads": 1},
 	}}})
 	profiles := write("profiles.json", map[string]any{"profiles": []any{map[string]any{"name": hoarder, "harness": "scripted"}}})
 	w.Stack, err = stack.Up(t.Context(), command, filepath.Join(w.folder, "data"), "--agents", agents, "--sandbox-profiles", profiles)

@@ -57,6 +57,9 @@ type brokers struct {
 	// objects by id, and what came with them; records of memory by scope and key.
 	objects map[string]object
 	records map[string]*memoryv1.Record
+	// partials are uploads in parts, and sent the offsets of all parts that came.
+	partials map[string]*partial
+	sent     []uint64
 	// damage changes a record on its way out.
 	damage func(*memoryv1.Record)
 }
@@ -71,7 +74,7 @@ type object struct {
 func newBrokers(t *testing.T) *brokers {
 	t.Helper()
 	s := rpctest.NewStand(t)
-	b := &brokers{stand: s, effects: binding.NewEffects(s.Writer), snapshots: map[string][]byte{}, objects: map[string]object{}, records: map[string]*memoryv1.Record{}}
+	b := &brokers{stand: s, effects: binding.NewEffects(s.Writer), snapshots: map[string][]byte{}, objects: map[string]object{}, records: map[string]*memoryv1.Record{}, partials: map[string]*partial{}}
 	callers := identity.AllowList{identity.AnySandbox(s.Domain.TrustDomain())}
 	policy := func(a capability.Audience) rpc.Policy {
 		return rpc.Policy{Callers: callers, Audience: a, Fence: rpc.RunFence, MaxBytes: 2 << 20}
@@ -84,6 +87,9 @@ func newBrokers(t *testing.T) *brokers {
 		threadstatev1connect.ThreadStateServiceCommitHeadProcedure:    policy(capability.ThreadState),
 		threadstatev1connect.ThreadStateServiceMarkUncertainProcedure: policy(capability.ThreadState),
 		filebrokerv1connect.FileBrokerServiceUploadProcedure:          policy(capability.FileBroker),
+		filebrokerv1connect.FileBrokerServiceUploadPartProcedure:      policy(capability.FileBroker),
+		filebrokerv1connect.FileBrokerServiceUploadStatusProcedure:    policy(capability.FileBroker),
+		filebrokerv1connect.FileBrokerServiceCompleteUploadProcedure:  policy(capability.FileBroker),
 		memoryv1connect.MemoryServiceGetProcedure:                     policy(capability.Memory),
 		memoryv1connect.MemoryServiceSearchProcedure:                  policy(capability.Memory),
 		memoryv1connect.MemoryServicePutProcedure:                     policy(capability.Memory),

@@ -30,7 +30,8 @@ var mimeTypePattern = regexp.MustCompile(`^[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,128}$
 
 // Write completes an upload, at most once for its handle: a handle takes one
 // object, and its key follows from it. A lost answer is asked for again with the
-// same content under the same key; what stays unknown is tool_outcome_unknown.
+// same content under the same key; what stays unknown is tool_outcome_unknown. A
+// content over partBytes goes in parts, so that what has arrived stays.
 func (f files) Write(ctx context.Context, u harness.Upload, name, mimeType string, content []byte) (string, error) {
 	const op = "facadeclient.Write"
 	token, err := f.token(capability.FileBroker)
@@ -49,21 +50,43 @@ func (f files) Write(ctx context.Context, u harness.Upload, name, mimeType strin
 		DisplayName: event.Truncate(strings.ToValidUTF8(name, "\uFFFD"), maxNameBytes),
 	}
 	ctx = rpc.WithToken(ctx, token)
+	write := f.writeWhole
+	if len(content) > partBytes {
+		write = f.writeParts
+	}
+	res, err := write(ctx, u, info, content)
+	switch same := bytes.Equal(res.sha256, sum[:]); {
+	case err != nil:
+		return "", err
+	case res.out.mayHaveActed(ctx):
+		return "", fault.Wrap(res.out.err, fault.ToolOutcomeUnknown, op)
+	case res.out.err != nil:
+		return "", res.out.err
+	case !same && res.already:
+		return "", fault.New(fault.IdempotencyConflict, op, fault.Detail("files: the handle has another content"))
+	case !same:
+		return "", fault.Wrap(errors.New("upload has another SHA-256"), fault.PersistenceFailed, op)
+	}
+	return res.object, nil
+}
+
+// result is what became of the completion of an upload.
+type result struct {
+	object string
+	sha256 []byte
+	// already says that the handle was used up before this write.
+	already bool
+	out     outcome
+}
+
+// writeWhole uploads a content in one request.
+func (f files) writeWhole(ctx context.Context, u harness.Upload, info *filebrokerv1.ObjectInfo, content []byte) (result, error) {
 	var res *filebrokerv1.UploadResponse
-	out := settle(ctx, f.pause, func(ctx context.Context) error {
-		var err error
+	out := settle(ctx, f.pause, func(ctx context.Context) (err error) {
 		res, err = f.upload(ctx, u.Handle, info, content)
 		return err
 	})
-	switch {
-	case out.mayHaveActed(ctx):
-		return "", fault.Wrap(out.err, fault.ToolOutcomeUnknown, op)
-	case out.err != nil:
-		return "", out.err
-	case !bytes.Equal(res.GetSha256(), sum[:]):
-		return "", fault.Wrap(errors.New("upload has another SHA-256"), fault.PersistenceFailed, op)
-	}
-	return res.GetObjectId(), nil
+	return result{object: res.GetObjectId(), sha256: res.GetSha256(), out: out}, nil
 }
 
 // upload sends the whole content once.

@@ -316,6 +316,15 @@ type uploadStep struct {
 	kind
 	Name string `json:"name"`
 	Text string `json:"text"`
+	// Bytes is how much comes after the text.
+	Bytes int `json:"bytes,omitempty"`
+}
+
+func (s *uploadStep) check() error {
+	if s.Bytes < 0 || s.Bytes > maxState {
+		return errors.New("bytes: 0 to 64 MiB")
+	}
+	return nil
 }
 
 func (s *uploadStep) play(ctx context.Context, a actor) error {
@@ -328,7 +337,7 @@ func (s *uploadStep) play(ctx context.Context, a actor) error {
 	if len(uploads) == 0 {
 		return a.say(ctx, "upload failed: no handle is left")
 	}
-	id, err := a.Files.Write(ctx, uploads[0], s.Name, "text/plain", []byte(s.Text))
+	id, err := a.Files.Write(ctx, uploads[0], s.Name, "text/plain", []byte(s.Text+strings.Repeat("x", s.Bytes)))
 	if err != nil {
 		return a.outcome(ctx, "upload", err)
 	}

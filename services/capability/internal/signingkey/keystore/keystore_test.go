@@ -35,7 +35,7 @@ func TestMongoDB(t *testing.T) {
 	server := mongodbstoretest.Server(t)
 	keystoretest.Run(t, func(t *testing.T) func(*testing.T) signingkey.Store {
 		t.Helper()
-		uri := mongodbstoretest.URI(t, server)
+		uri := mongodbstoretest.Lossy(t, server)
 		t.Cleanup(func() {
 			db := mongodbstoretest.Reopen(t, uri)
 			defer func() { _ = db.Close() }() // only drops

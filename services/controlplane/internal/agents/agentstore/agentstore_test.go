@@ -38,7 +38,7 @@ func TestMongoDB(t *testing.T) {
 	server := mongodbstoretest.Server(t)
 	agentstoretest.Run(t, func(t *testing.T) func(*testing.T) agents.Store {
 		t.Helper()
-		uri := mongodbstoretest.URI(t, server)
+		uri := mongodbstoretest.Lossy(t, server)
 		t.Cleanup(func() {
 			db := mongodbstoretest.Reopen(t, uri)
 			defer func() { _ = db.Close() }() // only drops
