@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +87,25 @@ func TestANewWorkerHasALargeState(t *testing.T) {
 		t.Errorf("it has forgotten: %q", text)
 	}
 	w.wantHead(t, 2)
+	w.wantLargeFile(t, c)
+}
+
+// wantLargeFile sees that a run can write a file that goes in several parts, and that
+// its caller can read it.
+func (w *world) wantLargeFile(t *testing.T, c *talk) {
+	t.Helper()
+	const begins, bytes = "it is long ", 3 << 20
+	id, ok := strings.CutPrefix(c.tell(t, `[{"do":"upload","name":"long.txt","text":"`+begins+`","bytes":3145728}]`).text(t), "uploaded ")
+	if !ok {
+		t.Fatalf("the run said %q", id)
+	}
+	a, err := w.user.Do(t.Context(), http.MethodGet, "/api/v1/files/"+id, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := begins + strings.Repeat("x", bytes); a.Status != http.StatusOK || string(a.Body) != want {
+		t.Errorf("status %d, %d bytes, want %d", a.Status, len(a.Body), len(want))
+	}
 }
 
 // wantHead sees that so many snapshots of the whole ballast are in the object store.
