@@ -49,10 +49,11 @@ func (c *Clients) Open(ctx context.Context, a storeaddr.Address) (*DB, error) {
 		c.open[a] = s
 	}
 	s.users++
-	return newDB(s.client, a, sync.OnceValue(func() error { return c.release(a) })), nil
+	lasting := context.WithoutCancel(ctx)
+	return newDB(s.client, a, sync.OnceValue(func() error { return c.release(lasting, a) })), nil
 }
 
-func (c *Clients) release(a storeaddr.Address) error {
+func (c *Clients) release(ctx context.Context, a storeaddr.Address) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.open[a]
@@ -60,7 +61,7 @@ func (c *Clients) release(a storeaddr.Address) error {
 		return nil
 	}
 	delete(c.open, a)
-	return disconnect(s.client)
+	return disconnect(ctx, s.client)
 }
 
 // Select opens the back end that an address names: file opens one in the SQLite file
@@ -88,7 +89,7 @@ func Select[S any](
 	}
 	s, err := database(ctx, db)
 	if err != nil {
-		return none, errors.Join(err, db.Close()) //nolint:contextcheck // also when ctx has ended
+		return none, errors.Join(err, db.Close())
 	}
 	return s, nil
 }

@@ -6,10 +6,11 @@
 // read from the primary. What decides is a conditional update of one document or
 // a unique insert; no transaction is needed.
 //
-// The driver repeats a write once whose answer was lost (retryWrites), and a
-// server with sessions answers the second time what it answered the first. What
-// it cannot settle stays unknown, and is settled by whoever made the write: by
-// reading back a nonce, never by writing again blindly.
+// The driver repeats a write whose answer was lost (retryWrites), under the number
+// that it had and as often as its time allows, and a server with sessions answers
+// what it answered the first time; what changes many documents has no number and is
+// not repeated. What the driver cannot settle stays unknown, and is settled by whoever
+// made the write: by reading back a nonce, never by writing again blindly.
 package mongodbstore
 
 import (
@@ -103,13 +104,13 @@ func connect(ctx context.Context, c Config) (*mongo.Client, error) {
 		return nil, fmt.Errorf("mongodbstore: %w", err)
 	}
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
-		return nil, errors.Join(fmt.Errorf("mongodbstore: no answer: %w", err), disconnect(client)) //nolint:contextcheck // also when ctx has ended
+		return nil, errors.Join(fmt.Errorf("mongodbstore: no answer: %w", err), disconnect(context.WithoutCancel(ctx), client))
 	}
 	return client, nil
 }
 
-func disconnect(client *mongo.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), disconnectGrace)
+func disconnect(ctx context.Context, client *mongo.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, disconnectGrace)
 	defer cancel()
 	return client.Disconnect(ctx)
 }

@@ -157,8 +157,11 @@ func (w *wire) remembered(number string) []byte {
 func lost() bson.D {
 	const networkTimeout = 89
 	return bson.D{
-		{Key: "ok", Value: 0.0}, {Key: "code", Value: int32(networkTimeout)}, {Key: "codeName", Value: "NetworkTimeout"},
-		{Key: "errmsg", Value: "the answer of the shard was lost"}, {Key: "errorLabels", Value: bson.A{"RetryableWriteError"}},
+		{Key: "ok", Value: 0.0},
+		{Key: "code", Value: int32(networkTimeout)},
+		{Key: "codeName", Value: "NetworkTimeout"},
+		{Key: "errmsg", Value: "the answer of the shard was lost"},
+		{Key: "errorLabels", Value: bson.A{"RetryableWriteError"}},
 	}
 }
 
@@ -270,7 +273,7 @@ func encode(answer bson.D) ([]byte, error) {
 
 // sized writes its length into a message.
 func sized(m []byte) []byte {
-	binary.LittleEndian.PutUint32(m, uint32(len(m))) //nolint:gosec // as long as a greeting
+	binary.LittleEndian.PutUint32(m, uint32(min(len(m), messageBytes)))
 	return m
 }
 

@@ -90,7 +90,7 @@ func (f files) sendPart(ctx context.Context, handle string, info *filebrokerv1.O
 		first, part = nil, part[n:]
 	}
 	res, err := stream.CloseAndReceive()
-	return int(min(res.GetNextOffset(), maxOffset)), err //nolint:gosec // bounded
+	return int(min(res.GetNextOffset(), maxOffset)), err
 }
 
 // maxOffset is beyond every upload.
@@ -107,5 +107,5 @@ func (f files) stands(ctx context.Context, handle string) (next int, completed b
 
 func (f files) ask(ctx context.Context, handle string) (next int, completed bool, err error) {
 	res, err := f.client.UploadStatus(ctx, &filebrokerv1.UploadStatusRequest{Envelope: f.envelope(uploadKey(handle)).Proto(), Handle: handle})
-	return int(min(res.GetNextOffset(), maxOffset)), res.GetCompleted(), err //nolint:gosec // bounded
+	return int(min(res.GetNextOffset(), maxOffset)), res.GetCompleted(), err
 }
