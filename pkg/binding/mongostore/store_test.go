@@ -18,7 +18,7 @@ func TestSuite(t *testing.T) {
 	server := mongodbstoretest.Server(t)
 	bindingtest.Run(t, func(t *testing.T) binding.Backend {
 		t.Helper()
-		s, err := mongostore.Open(t.Context(), mongodbstoretest.Open(t, server))
+		s, err := mongostore.Open(t.Context(), mongodbstoretest.OpenLossy(t, server))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -117,10 +117,20 @@ func program(ctx context.Context) (string, error) {
 }
 
 // Open opens a new, empty database of the server, which is dropped at the end of
-// the test. Whoever gets it closes it. Answers get lost on the way to it (Lossy).
+// the test. Whoever gets it closes it.
 func Open(tb testing.TB, server string) *mongodbstore.DB {
 	tb.Helper()
-	uri := Lossy(tb, server)
+	return dropped(tb, URI(tb, server))
+}
+
+// OpenLossy is Open where answers get lost on the way (Lossy).
+func OpenLossy(tb testing.TB, server string) *mongodbstore.DB {
+	tb.Helper()
+	return dropped(tb, Lossy(tb, server))
+}
+
+func dropped(tb testing.TB, uri string) *mongodbstore.DB {
+	tb.Helper()
 	tb.Cleanup(func() {
 		db := Reopen(tb, uri)
 		defer func() { _ = db.Close() }() // only drops

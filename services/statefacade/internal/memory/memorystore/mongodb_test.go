@@ -16,7 +16,7 @@ func TestMongoDB(t *testing.T) {
 	server := mongodbstoretest.Server(t)
 	memorystoretest.Run(t, func(t *testing.T) memory.Store {
 		t.Helper()
-		s, err := memorystore.OpenMongoDB(t.Context(), mongodbstoretest.Open(t, server))
+		s, err := memorystore.OpenMongoDB(t.Context(), mongodbstoretest.OpenLossy(t, server))
 		if err != nil {
 			t.Fatal(err)
 		}

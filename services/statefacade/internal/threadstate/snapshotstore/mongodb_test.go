@@ -16,7 +16,7 @@ func TestMongoDB(t *testing.T) {
 	server := mongodbstoretest.Server(t)
 	snapshotstoretest.Run(t, func(t *testing.T) threadstate.Snapshots {
 		t.Helper()
-		s, err := snapshotstore.OpenMongoDB(t.Context(), mongodbstoretest.Open(t, server))
+		s, err := snapshotstore.OpenMongoDB(t.Context(), mongodbstoretest.OpenLossy(t, server))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func TestSuite(t *testing.T) {
 	server := mongodbstoretest.Server(t)
 	cataloguetest.Run(t, func(t *testing.T) files.Catalogue {
 		t.Helper()
-		s, err := mongostore.Open(t.Context(), mongodbstoretest.Open(t, server))
+		s, err := mongostore.Open(t.Context(), mongodbstoretest.OpenLossy(t, server))
 		if err != nil {
 			t.Fatal(err)
 		}
