@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -203,4 +204,25 @@ func TestOperators(t *testing.T) {
 	refused(t, get("/api/v1/bindings/nobody"), http.StatusNotFound, fault.NotFound, "")
 	refused(t, get("/api/v1/bindings?after=nobody"), http.StatusBadRequest, fault.InvalidRequest, "after: ")
 	refused(t, get("/api/v1/bindings?after="), http.StatusBadRequest, fault.InvalidRequest, "after: ")
+}
+
+// Where it is known that there is no room the answer says so itself, on every route that
+// starts a run, and when to ask again.
+func TestNoRoomIsAnsweredWithRetryAfter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	f.stack.Provider.Full(fault.New(fault.SandboxCapacity, "test", fault.RetryAfter(5*time.Second)))
+	for path, body := range map[string]string{
+		"/api/v1/runs": goodStart, agui: goodAGUI, "/api/v1/chat/stream/start": goodChat, "/api/v1/chat/invoke": goodChat,
+	} {
+		a := f.post(t, path, body)
+		refused(t, a, http.StatusServiceUnavailable, fault.SandboxCapacity, "")
+		if got := a.header.Get("Retry-After"); got != "5" {
+			t.Errorf("%s: Retry-After is %q", path, got)
+		}
+	}
+	f.stack.Provider.Full(nil)
+	if a := f.post(t, "/api/v1/runs", goodStart); a.status != http.StatusAccepted {
+		t.Errorf("%d %s", a.status, a.body)
+	}
 }

@@ -46,8 +46,9 @@ func (r *resumption) request(env fence.Envelope, uploads []worker.Upload, tokens
 // decision again is answered with the same run. The caller may use the agent:
 // that is checked before. Errors: not_found (run), interrupt_not_found,
 // interrupt_conflict for another revision or after another decision,
-// invalid_request for a decision that does not fit what was asked,
-// already_running, dependency_unavailable.
+// invalid_request for a decision that does not fit what was asked, already_running,
+// sandbox_capacity where it is known at once that there is no room (the interrupt is
+// still pending then), dependency_unavailable.
 func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) (Started, error) {
 	const op = "runs.Resume"
 	if s.stop.Err() != nil {
@@ -99,6 +100,9 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 		if carries.Decision == "" {
 			r.delegating = append(r.delegating, c.ToolCallID)
 		}
+	}
+	if err := s.room(ctx, rec, agent, p.RunID); err != nil {
+		return Started{}, err
 	}
 	defer s.hub.expect(p.RunID)()
 	started, err := s.commitStart(ctx, rec.ID, func() (binding.Started, error) { return s.cfg.Writer.Resume(ctx, p) })

@@ -60,8 +60,8 @@ const startAttempts = 20
 
 // Start commits a run and drives it. It returns once the run is committed.
 // Errors: not_found (agent, file), already_running, idempotency_conflict,
-// interrupt_conflict while an interrupt waits for its answer,
-// dependency_unavailable.
+// interrupt_conflict while an interrupt waits for its answer, sandbox_capacity where
+// it is known at once that there is no room, dependency_unavailable.
 func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (Started, error) {
 	if s.stop.Err() != nil {
 		return Started{}, fault.New(fault.DependencyUnavailable, "runs.Start", fault.RetryAfter(time.Second))
@@ -96,6 +96,11 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 		// Its head commit would take the interrupt away unanswered.
 		NoInterrupt:  true,
 		AwaitsStream: req.CancelOnDisconnect,
+	}
+	if rec.Interrupt == nil { // else the answer is that it waits
+		if err := s.room(ctx, rec, agent, p.RunID); err != nil {
+			return Started{}, err
+		}
 	}
 	defer s.hub.expect(p.RunID)()
 	started, err := s.commitStart(ctx, p.BindingID, func() (binding.Started, error) { return s.cfg.Writer.Start(ctx, p) })

@@ -69,6 +69,10 @@ type Provider interface {
 	// sandbox_capacity, sandbox_not_ready, worker_mismatch where there is no such
 	// profile or it runs another harness, and those of ctx.
 	Claim(ctx context.Context, c Claim) (Instance, error)
+	// Room says whether a claim that was not made yet would be refused for want of
+	// capacity, as far as that is known without making it. nil promises nothing. It
+	// claims nothing. Errors: sandbox_capacity.
+	Room(ctx context.Context, c Claim) error
 	// Release ends the instance of a claim and waits, within ctx, until nothing is
 	// left of it; when ctx ends first it goes on ending. A claim that is not there
 	// is released already.

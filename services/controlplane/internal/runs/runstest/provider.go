@@ -26,6 +26,7 @@ type Provider struct {
 	instances map[string]sandbox.Instance
 	made      int
 	refuse    error
+	full      error
 	closed    bool
 	onGone    func(uid string)
 	lists     int
@@ -41,6 +42,23 @@ func (p *Provider) Refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = err
+}
+
+// Full makes every further claim fail, which is known before; nil ends that.
+func (p *Provider) Full(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse, p.full = err, err
+}
+
+// Room implements sandbox.Provider.
+func (p *Provider) Room(_ context.Context, c sandbox.Claim) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, there := p.instances[c.Name]; there {
+		return nil
+	}
+	return p.full
 }
 
 // Made is how many instances there ever were.

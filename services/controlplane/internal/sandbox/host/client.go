@@ -84,6 +84,21 @@ func (c *Client) Claim(ctx context.Context, want sandbox.Claim) (sandbox.Instanc
 	return out, nil
 }
 
+// Room implements sandbox.Provider. A host that is away says nothing: whoever claims
+// waits for it.
+func (c *Client) Room(ctx context.Context, want sandbox.Claim) error {
+	const op = "host.Room"
+	body, err := json.Marshal(claim{want.Name, want.Profile, want.Harness})
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, op)
+	}
+	var none struct{}
+	if err := c.once(ctx, op, http.MethodPost, roomPath, body, &none); fault.Is(err, fault.SandboxCapacity) {
+		return err
+	}
+	return nil
+}
+
 // Release implements sandbox.Provider.
 func (c *Client) Release(ctx context.Context, claimName string) error {
 	var none struct{}

@@ -103,6 +103,7 @@ func (h *Host) listen() (exits <-chan sandbox.Exit, stop func()) {
 func (h *Host) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST "+claimsPath, h.answering(h.claim))
+	mux.Handle("POST "+roomPath, h.answering(h.room))
 	mux.Handle("DELETE "+claimsPath+"/{name}", h.answering(h.release))
 	mux.Handle("GET "+claimsPath+"/{name}/instances/{uid}", h.answering(h.alive))
 	mux.Handle("GET "+instancesPath, h.answering(h.list))
@@ -130,19 +131,35 @@ func (h *Host) answering(do func(*http.Request) (any, error)) http.Handler {
 }
 
 func (h *Host) claim(r *http.Request) (any, error) {
-	const op = "host.claim"
-	var c claim
-	if err := strictjson.Decode(r.Body, &c, strictjson.Options{MaxBytes: maxRequest, MaxDepth: 1}); err != nil {
-		return nil, fault.Wrap(err, fault.InvalidRequest, op)
+	c, err := claimOf(r)
+	if err != nil {
+		return nil, err
 	}
-	if !namePattern.MatchString(c.Name) {
-		return nil, fault.New(fault.InvalidRequest, op, fault.Detail("name: 1 to 128 characters of [A-Za-z0-9._-]"))
-	}
-	in, err := h.provider.Claim(r.Context(), sandbox.Claim{Name: c.Name, Profile: c.Profile, Harness: c.Harness})
+	in, err := h.provider.Claim(r.Context(), c)
 	if err != nil {
 		return nil, err
 	}
 	return toWire(in), nil
+}
+
+func claimOf(r *http.Request) (sandbox.Claim, error) {
+	const op = "host.claim"
+	var c claim
+	if err := strictjson.Decode(r.Body, &c, strictjson.Options{MaxBytes: maxRequest, MaxDepth: 1}); err != nil {
+		return sandbox.Claim{}, fault.Wrap(err, fault.InvalidRequest, op)
+	}
+	if !namePattern.MatchString(c.Name) {
+		return sandbox.Claim{}, fault.New(fault.InvalidRequest, op, fault.Detail("name: 1 to 128 characters of [A-Za-z0-9._-]"))
+	}
+	return sandbox.Claim{Name: c.Name, Profile: c.Profile, Harness: c.Harness}, nil
+}
+
+func (h *Host) room(r *http.Request) (any, error) {
+	c, err := claimOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, h.provider.Room(r.Context(), c)
 }
 
 func (h *Host) release(r *http.Request) (any, error) {

@@ -149,6 +149,13 @@ func TestAnErrorArrives(t *testing.T) {
 	if f := fault.From(err, "test"); f.Code() != fault.SandboxCapacity || f.RetryAfter() != 5*time.Second {
 		t.Errorf("refused with %v, again after %v", err, f.RetryAfter())
 	}
+	if err := c.Room(t.Context(), claimed("hc-1")); err != nil {
+		t.Errorf("room, as far as is known: %v", err)
+	}
+	m.provider.Full(fault.New(fault.SandboxCapacity, "test", fault.RetryAfter(5*time.Second)))
+	if f := fault.From(c.Room(t.Context(), claimed("hc-1")), "test"); f.Code() != fault.SandboxCapacity || f.RetryAfter() != 5*time.Second {
+		t.Errorf("no room: %v, again after %v", f, f.RetryAfter())
+	}
 }
 
 // Each replica is told of each exit, also after it lost its connection.

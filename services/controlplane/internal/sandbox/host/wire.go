@@ -12,6 +12,7 @@ import (
 // The routes. Each answers with JSON, and with an error as fault.WriteHTTP does.
 const (
 	claimsPath    = "/v1/claims"
+	roomPath      = "/v1/room"
 	instancesPath = "/v1/instances"
 	exitsPath     = "/v1/exits"
 	infoPath      = "/v1/info"

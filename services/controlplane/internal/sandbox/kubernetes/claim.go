@@ -198,6 +198,24 @@ func (p *Provider) same(profile *Profile, claim *extensions.SandboxClaim) (*exte
 	return claim, nil
 }
 
+// Room implements sandbox.Provider. An API server that does not answer says nothing.
+func (p *Provider) Room(ctx context.Context, c sandbox.Claim) error {
+	profile, err := p.profileOf(c)
+	if err == nil {
+		if _, given := p.exits.of(c.Name); given {
+			return nil
+		}
+		err = p.room(ctx, profile)
+	}
+	if !fault.Is(err, fault.SandboxCapacity) {
+		return nil // the claim will say what is wrong with it
+	}
+	if _, there := p.api.claim(ctx, c.Name); there == nil {
+		return nil // it was made before, and takes no more room
+	}
+	return err
+}
+
 // room refuses a claim that could not be answered. The caches say whether it is worth
 // asking.
 func (p *Provider) room(ctx context.Context, profile *Profile) error {

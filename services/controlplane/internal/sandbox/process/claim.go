@@ -65,6 +65,27 @@ func (p *Provider) reserve(c sandbox.Claim) (*instance, error) {
 	return p.newLocked(profile, c.Name), nil
 }
 
+// Room implements sandbox.Provider: it says what reserve would.
+func (p *Provider) Room(_ context.Context, c sandbox.Claim) error {
+	const op = "process.Room"
+	profile, err := p.profileOf(c)
+	if err != nil {
+		if fault.Is(err, fault.SandboxCapacity) {
+			return err
+		}
+		return nil // the claim will say what is wrong with it
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.claims[c.Name] != nil || p.bestLocked(profile) != nil {
+		return nil
+	}
+	if !p.roomLocked(profile.Harness) && p.warmLocked(profile.Harness) == nil || len(p.all) >= p.cfg.MaxInstances && p.warmLocked("") == nil {
+		return fault.New(fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+	}
+	return nil
+}
+
 // bestLocked gives the instance of a profile that is nobody's and will be ready
 // first, or nil.
 func (p *Provider) bestLocked(profile *Profile) *instance {
@@ -99,13 +120,22 @@ func (p *Provider) roomLocked(harness string) bool {
 // makeRoomLocked ends a warm instance of a harness, or of any for "": who claims goes
 // before who might.
 func (p *Provider) makeRoomLocked(harness string) bool {
+	in := p.warmLocked(harness)
+	if in == nil {
+		return false
+	}
+	in.releaseLocked()
+	return true
+}
+
+// warmLocked gives an instance that is nobody's, of a harness or of any for "".
+func (p *Provider) warmLocked(harness string) *instance {
 	for _, in := range p.all {
 		if in.freeLocked() && (harness == "" || in.profile.Harness == harness) {
-			in.releaseLocked()
-			return true
+			return in
 		}
 	}
-	return false
+	return nil
 }
 
 // Release ends the claim's instance: SIGTERM, then SIGKILL to all of it.

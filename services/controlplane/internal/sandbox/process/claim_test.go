@@ -110,8 +110,17 @@ func TestCapacity(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	w.claim(t, "hc-2") // one that stands takes no place
+	if err := w.Room(t.Context(), claim("hc-3")); !fault.Is(err, fault.SandboxCapacity) {
+		t.Errorf("room for one too many: %v", err)
+	}
+	if err := w.Room(t.Context(), claim("hc-2")); err != nil {
+		t.Errorf("room for one that stands: %v", err)
+	}
 	if err := w.Release(t.Context(), "hc-1"); err != nil {
 		t.Fatal(err)
+	}
+	if err := w.Room(t.Context(), claim("hc-3")); err != nil {
+		t.Errorf("room where one was given back: %v", err)
 	}
 	w.claim(t, "hc-3")
 }

@@ -195,6 +195,9 @@ func TestAClaimTakesTheRoomOfTheWarm(t *testing.T) {
 		c.Profiles = append(c.Profiles, other)
 	})
 	w.waitWarm(t, 2)
+	if err := w.Room(t.Context(), sandbox.Claim{Name: "hc-1", Profile: "other", Harness: "acp"}); err != nil {
+		t.Errorf("the warm give way: %v", err)
+	}
 	in, err := w.Claim(t.Context(), sandbox.Claim{Name: "hc-1", Profile: "other", Harness: "acp"})
 	if err != nil || !w.alive(t, in) {
 		t.Fatalf("%+v, %v", in, err)
@@ -241,8 +244,10 @@ func TestAHarnessHasItsShare(t *testing.T) {
 	}
 	for _, c := range []sandbox.Claim{{Name: "hc-3", Harness: "native"}, {Name: "hc-4", Profile: "large", Harness: "native"}, {Name: "hc-5", Harness: "none"}} {
 		_, err := w.Claim(t.Context(), c)
-		if !fault.Is(err, fault.SandboxCapacity) || fault.From(err, "").RetryAfter() <= 0 {
-			t.Errorf("%+v: %v", c, err)
+		for _, err := range []error{w.Room(t.Context(), c), err} {
+			if !fault.Is(err, fault.SandboxCapacity) || fault.From(err, "").RetryAfter() <= 0 {
+				t.Errorf("%+v: %v", c, err)
+			}
 		}
 	}
 	if _, err := w.Claim(t.Context(), sandbox.Claim{Name: "hc-6", Harness: "acp"}); err != nil {
@@ -267,8 +272,10 @@ func TestAProfileThatIsSwitchedOff(t *testing.T) {
 	w.Warm()
 	for _, c := range []sandbox.Claim{{Name: "hc-1", Profile: "small", Harness: "native"}, {Name: "hc-2", Profile: "off", Harness: "acp"}, {Name: "hc-3", Harness: "acp"}} {
 		_, err := w.Claim(t.Context(), c)
-		if !fault.Is(err, fault.SandboxCapacity) || fault.From(err, "").RetryAfter() <= 0 {
-			t.Errorf("%+v: %v", c, err)
+		for _, err := range []error{w.Room(t.Context(), c), err} {
+			if !fault.Is(err, fault.SandboxCapacity) || fault.From(err, "").RetryAfter() <= 0 {
+				t.Errorf("%+v: %v", c, err)
+			}
 		}
 	}
 	if n := w.ids.requests(); n != 0 {
