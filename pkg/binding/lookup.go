@@ -77,6 +77,7 @@ func (r *Run) fits(b Batch) bool {
 func (r *Run) push(b Batch) {
 	r.Tail = append(r.Tail, b)
 	r.EventHead = b.Next()
+	r.LogBytes += uint64(b.Bytes()) //nolint:gosec // a length is not negative
 }
 
 // holds reports whether the tail has this very batch.

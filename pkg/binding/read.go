@@ -10,8 +10,9 @@ const (
 	MaxPage = 1024
 	// maxPageBytes ends a page early; a single event may be larger.
 	maxPageBytes = 1 << 20
-	// pageChunks is how many chunks are read for one page.
-	pageChunks = 16
+	// readChunks is how many chunks are read at a time: each may be as large as the
+	// largest batch, and many readers may be at it.
+	readChunks = 4
 )
 
 // Page is a piece of a run's committed log.
@@ -77,12 +78,19 @@ func (w *Writer) fromChunks(ctx context.Context, p *Page, runID string, end uint
 	if p.First >= end {
 		return nil
 	}
-	chunks, err := w.store.Chunks(ctx, runID, p.First, pageChunks)
-	if err != nil {
-		return err
-	}
-	for _, c := range chunks {
-		p.take(c.Batches, end, limit)
+	for p.Next < end {
+		chunks, err := w.store.Chunks(ctx, runID, p.Next, readChunks)
+		if err != nil {
+			return err
+		}
+		for _, c := range chunks {
+			if full := p.take(c.Batches, end, limit); full {
+				return nil
+			}
+		}
+		if len(chunks) < readChunks {
+			break
+		}
 	}
 	if len(p.Events) == 0 {
 		return errBroken // a committed event must be somewhere
@@ -92,8 +100,9 @@ func (w *Writer) fromChunks(ctx context.Context, p *Page, runID string, end uint
 
 func newPage(from uint64) Page { return Page{First: from, Next: from} }
 
-// take adds the events that follow, while the page has room. It never skips one.
-func (p *Page) take(batches []Batch, end uint64, limit int) {
+// take adds the events that follow, and reports that the page has no room for the
+// next one. It never skips one.
+func (p *Page) take(batches []Batch, end uint64, limit int) (full bool) {
 	bytes := 0
 	for _, e := range p.Events {
 		bytes += len(e)
@@ -105,11 +114,12 @@ func (p *Page) take(batches []Batch, end uint64, limit int) {
 				continue
 			}
 			if len(p.Events) >= limit || len(p.Events) > 0 && bytes+len(e) > maxPageBytes {
-				return
+				return true
 			}
 			p.Events = append(p.Events, e)
 			p.Next++
 			bytes += len(e)
 		}
 	}
+	return false
 }

@@ -139,6 +139,9 @@ type Run struct {
 	StreamNonce  string `json:"stream_nonce,omitempty"`
 	// EventHead is the number of committed events: the next sequence.
 	EventHead uint64 `json:"event_head"`
+	// LogBytes is the size of the committed events; less in a record of an earlier
+	// version. No write is decided by it.
+	LogBytes uint64 `json:"log_bytes,omitempty"`
 	// Tail is the end of the log; what went before stands in chunks.
 	Tail []Batch `json:"tail,omitempty"`
 	// Admitted are the effects that may be under way.

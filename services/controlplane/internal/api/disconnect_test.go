@@ -6,9 +6,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/agents/agentstore/agentstoretest"
+	"cofferdam.dev/services/controlplane/internal/api"
+	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
 
@@ -77,4 +82,54 @@ func TestARunThatAwaitsItsStreamGoesOnWithoutIt(t *testing.T) {
 	}
 	// How it ends is a part of what is asked for.
 	refused(t, f.post(t, "/api/v1/runs", strings.Replace(cancelStart, `"cancel"`, `"continue"`, 1)), http.StatusConflict, fault.IdempotencyConflict, "")
+}
+
+// A client that its run belongs to is behind on a replica that does not drive the run:
+// by too many bytes, or for too long. The run is cancelled all the same.
+func TestAClientThatIsBehindOnAnotherReplicaCancelsItsRun(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*api.Config){
+		"too many bytes": func(c *api.Config) { c.MaxBehind = 256 << 10 },
+		"too long":       func(c *api.Config) { c.MaxLag = 300 * time.Millisecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, agents := bindingtest.NewMemory(), &agentstoretest.Memory{}
+			// A replica that is slow to beat is not to be taken for gone.
+			patient := func(c *runs.Config) { c.TakeOverAfter = 10 * patience }
+			drives := newFixture(t, options{
+				script: func(**runstest.Stack) runstest.Script { return speaksWithoutEnd },
+				domain: runstest.Options{Backend: store, Agents: agents, Owner: "cp-1", Change: patient},
+			})
+			other := newFixture(t, options{
+				buffer: 4 << 10, change: change,
+				domain: runstest.Options{Backend: store, Agents: agents, Owner: "cp-2", Beside: drives.stack, Change: patient},
+			})
+			var started struct {
+				RunID string `json:"run_id"`
+			}
+			drives.post(t, "/api/v1/runs", cancelStart).json(t, &started)
+			res, err := other.client.Do(other.request(t, http.MethodGet, "/api/v1/runs/"+started.RunID+"/stream", ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }() // nothing of it is read
+			cancelledByDisconnect(t, drives, started.RunID)
+		})
+	}
+}
+
+// speaksWithoutEnd says more and more.
+func speaksWithoutEnd(ctx context.Context, p *runstest.Play) error {
+	if err := p.Emit(ctx, started(), event.TextStarted{MessageID: "m1"}); err != nil {
+		return err
+	}
+	for { // until somebody ends it
+		if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: strings.Repeat("x", 8<<10)}); err != nil {
+			return err
+		}
+		if err := breathe(ctx); err != nil {
+			return err
+		}
+	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxBehind is how far the request that started a run may fall behind before
-	// the run is cancelled.
+	// maxBehind and maxLag are how far the request that started a run may fall behind
+	// before the run is cancelled, where Config says nothing.
 	maxBehind = 8 << 20
 	maxLag    = 30 * time.Second
 	// disconnectTimeout bounds the cancel of a run whose client went away.
@@ -27,7 +27,7 @@ func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Call
 	if err == nil {
 		o := runs.FollowOptions{}
 		if own {
-			o = runs.FollowOptions{MaxBehind: maxBehind, MaxLag: maxLag, Interrupt: out.interrupt}
+			o = runs.FollowOptions{MaxBehind: a.cfg.MaxBehind, MaxLag: a.cfg.MaxLag, Interrupt: out.interrupt}
 		}
 		err = a.follow(r, caller, id, out, open(r.Context(), out), o)
 	}

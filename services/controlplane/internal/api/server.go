@@ -106,6 +106,10 @@ type Config struct {
 
 	// WriteTimeout is how long a client may leave a frame unread; 0 is 30 s.
 	WriteTimeout time.Duration
+	// MaxBehind and MaxLag are how many bytes, and how long, the request that a run
+	// belongs to may be behind what is committed; 0 is 8 MiB and 30 s.
+	MaxBehind uint64
+	MaxLag    time.Duration
 	// IdleComment is how often a stream that has nothing to say shows that it
 	// lives; 0 is 15 s.
 	IdleComment time.Duration
@@ -118,6 +122,12 @@ type API struct{ cfg Config }
 func New(cfg Config) *API {
 	if cfg.WriteTimeout <= 0 {
 		cfg.WriteTimeout = writeTimeout
+	}
+	if cfg.MaxBehind == 0 {
+		cfg.MaxBehind = maxBehind
+	}
+	if cfg.MaxLag <= 0 {
+		cfg.MaxLag = maxLag
 	}
 	if cfg.IdleComment <= 0 {
 		cfg.IdleComment = idleComment

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/agents/agentstore/agentstoretest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -195,6 +197,36 @@ func TestAReaderThatIsStuckIsInterrupted(t *testing.T) {
 		t.Errorf("err = %v after %d events and %d interrupts, want ErrBehind", err, seen, interrupts)
 	}
 	if _, err := s.Runs.Cancel(t.Context(), runstest.Caller(), r.RunID, event.CancelledByDisconnect); err != nil {
+		t.Error(err)
+	}
+	last[event.RunCancelled](t, follow(t, s, r.RunID))
+}
+
+// It holds on a replica as well that does not drive the run, where nothing but the
+// record tells how much there is to take.
+func TestAReaderThatIsStuckElsewhereIsInterrupted(t *testing.T) {
+	var said atomic.Bool
+	store, agents := bindingtest.NewMemory(), &agentstoretest.Memory{}
+	// A replica that is slow to beat is not to be taken for gone.
+	patient := func(c *runs.Config) { c.TakeOverAfter = 10 * patience }
+	s := newStack(t, func(**runstest.Stack) runstest.Script { return endless(&said) }, runstest.Options{Backend: store, Agents: agents, Owner: "cp-1", Change: patient})
+	other := runstest.New(t, nil, runstest.Options{Backend: store, Agents: agents, Owner: "cp-2", Beside: s, Change: patient})
+	r := start(t, s, "hi")
+	eventually(t, "there is text", said.Load)
+	stuck := make(chan struct{})
+	o := runs.FollowOptions{MaxBehind: 16 << 10, Interrupt: func() { close(stuck) }}
+	err := other.Runs.Follow(t.Context(), runstest.Caller(), r.RunID, o, func(uint64, json.RawMessage) error {
+		select {
+		case <-stuck:
+			return errors.New("the connection was cut")
+		case <-time.After(patience):
+			return errors.New("nobody cut the connection")
+		}
+	})
+	if !errors.Is(err, runs.ErrBehind) {
+		t.Errorf("err = %v, want ErrBehind", err)
+	}
+	if _, err := other.Runs.Cancel(t.Context(), runstest.Caller(), r.RunID, event.CancelledByDisconnect); err != nil {
 		t.Error(err)
 	}
 	last[event.RunCancelled](t, follow(t, s, r.RunID))

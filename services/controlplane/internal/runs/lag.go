@@ -13,8 +13,7 @@ type lag struct {
 
 	mu    sync.Mutex
 	taken uint64
-	// committed is the most that was seen of what there is to take. A run that is not
-	// driven here any more, or never was, grows unseen but for what is read of it.
+	// committed is the most that was seen of what there is to take.
 	committed uint64
 	// since is when the reader last had everything.
 	since time.Time
@@ -53,10 +52,14 @@ func (l *lag) tooFar(committed uint64, now time.Time) bool {
 	return l.over
 }
 
+// watchElsewhere is how often a reader's bound is compared with the record of a run that
+// another replica drives.
+const watchElsewhere = time.Second
+
 // watchLag interrupts a reader that gets too far behind, also while it takes
 // nothing at all: a blocked write looks at no bound but its own. The returned
 // function ends the watch and waits.
-func (s *Service) watchLag(ctx context.Context, runID string, l *lag) (stop func()) {
+func (s *Service) watchLag(ctx context.Context, bindingID, runID string, l *lag) (stop func()) {
 	if l.of.Interrupt == nil {
 		return func() {}
 	}
@@ -65,6 +68,10 @@ func (s *Service) watchLag(ctx context.Context, runID string, l *lag) (stop func
 	watching.Go(func() {
 		for {
 			changed, committed := s.hub.watch(runID)
+			wait := pollEvery
+			if changed == nil {
+				committed, wait = s.loggedElsewhere(ctx, bindingID, runID), watchElsewhere
+			}
 			if l.tooFar(committed, time.Now()) {
 				l.of.Interrupt()
 				return
@@ -73,9 +80,19 @@ func (s *Service) watchLag(ctx context.Context, runID string, l *lag) (stop func
 			case <-ctx.Done():
 				return
 			case <-changed:
-			case <-time.After(pollEvery):
+			case <-time.After(wait):
 			}
 		}
 	})
 	return func() { cancel(); watching.Wait() }
+}
+
+// loggedElsewhere is the size of the log of a run that this replica does not drive: 0
+// where it is over or cannot be read, which puts nobody behind.
+func (s *Service) loggedElsewhere(ctx context.Context, bindingID, runID string) uint64 {
+	rec, err := s.cfg.Writer.Backend().Load(ctx, bindingID)
+	if err != nil || rec.Run == nil || rec.Run.ID != runID {
+		return 0
+	}
+	return rec.Run.LogBytes
 }

@@ -190,7 +190,7 @@ func (s *Service) Follow(ctx context.Context, caller Caller, runID string, o Fol
 		return err
 	}
 	lag := &lag{of: o, since: time.Now()}
-	defer s.watchLag(ctx, runID, lag)()
+	defer s.watchLag(ctx, rec.ID, runID, lag)()
 	quiet, poll := time.Now(), false
 	for from := o.From; ; {
 		changed, _ := s.hub.watch(runID)
