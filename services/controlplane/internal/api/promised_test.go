@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -23,6 +25,7 @@ import (
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/lease"
+	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
@@ -91,6 +94,9 @@ type fails struct {
 	asks      func(*testing.T, *trouble) (runID string)
 	// impatient has the API give up a reader that takes nothing for a moment.
 	impatient bool
+	// talkative has the worker say that many bytes more before and after what goes
+	// wrong.
+	talkative int
 	// timeout of the run, in seconds; 0 is long.
 	timeout uint32
 }
@@ -105,6 +111,10 @@ type trouble struct {
 	// replica's clock is ahead.
 	mint  atomic.Pointer[fault.Error]
 	clock atomic.Int64
+	// scales weigh what is kept; they may be nil. taken is how many bytes the control
+	// plane has taken from the worker beside what every run says.
+	scales *scales
+	taken  atomic.Int64
 }
 
 var errAway = errors.New("nobody answers")
@@ -113,11 +123,22 @@ func away() *fault.Error { return fault.Wrap(errAway, fault.DependencyUnavailabl
 
 func newTrouble(t *testing.T, f fails) *trouble {
 	t.Helper()
-	d := &trouble{fails: f, store: &rpctest.Backend{Backend: bindingtest.NewMemory()}}
+	return newTroubleOn(t, f, bindingtest.NewMemory())
+}
+
+func newTroubleOn(t *testing.T, f fails, store binding.Backend) *trouble {
+	t.Helper()
+	d := &trouble{fails: f, store: &rpctest.Backend{Backend: store}}
 	o := options{script: d.script, domain: runstest.Options{
 		Backend: d.store, RunTimeout: f.timeout, Minter: minter{d},
 		Now: func() time.Time { return time.Now().Add(time.Duration(d.clock.Load())) },
 	}}
+	if f.talkative > 0 { // each look at the record is a copy of it, and all takes longer
+		o.domain.RunTimeout = cmp.Or(f.timeout, 300)
+		o.domain.Change = func(c *runs.Config) {
+			c.BeatEvery, c.TakeOverAfter, c.ReconcileEvery = time.Second, time.Minute, 200*time.Millisecond
+		}
+	}
 	if f.impatient {
 		o.buffer, o.change = 4<<10, func(c *api.Config) { c.WriteTimeout = 100 * time.Millisecond }
 	}
@@ -145,8 +166,8 @@ func (d *trouble) script(s **runstest.Stack) runstest.Script {
 		if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: ", meanwhile"}); err != nil {
 			return err
 		}
-		if p.Turn.Message == turnMessage && d.meanwhile != nil {
-			if err := d.meanwhile(ctx, d, p); err != nil {
+		if p.Turn.Message == turnMessage {
+			if err := d.goesWrong(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -158,6 +179,33 @@ func (d *trouble) script(s **runstest.Stack) runstest.Script {
 }
 
 const turnMessage = "go wrong"
+
+func (d *trouble) goesWrong(ctx context.Context, p *runstest.Play) error {
+	if d.timeout == 0 { // else time is what runs out
+		if err := d.talks(ctx, p); err != nil {
+			return err
+		}
+	}
+	if d.meanwhile != nil {
+		if err := d.meanwhile(ctx, d, p); err != nil {
+			return err
+		}
+	}
+	return d.talks(ctx, p)
+}
+
+// talks says a lot, if the worker is talkative.
+func (d *trouble) talks(ctx context.Context, p *runstest.Play) error {
+	delta := strings.Repeat("x", deltaBytes)
+	for said := 0; said < d.talkative; said += len(delta) {
+		if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: delta}); err != nil {
+			return err
+		}
+		d.taken.Add(int64(len(delta)))
+	}
+	d.weighs(ctx, p)
+	return nil
+}
 
 func (d *trouble) play(t *testing.T, want string) {
 	t.Helper()
@@ -171,12 +219,16 @@ func (d *trouble) play(t *testing.T, want string) {
 	id := asks(t, d)
 	got := "refused dependency_unavailable"
 	if id != "" {
-		got = endedAs(d.ended(t, id))
+		got = endedAs(d.terminal(t, id))
 	}
+	d.weigh(t.Context())
 	if got != want {
 		t.Errorf("ended as %s, and docs/protocol.md says %s", got, want)
 	}
 	d.heal()
+	if d.talkative > 0 {
+		return // it is a matter of what is kept
+	}
 	log := d.logOf(t, id)
 	if next := endedAs(d.ended(t, d.start(t, "go on"))); next != "run.finished" {
 		t.Errorf("the next turn ended as %s", next)
@@ -184,6 +236,16 @@ func (d *trouble) play(t *testing.T, want string) {
 	if again := d.logOf(t, id); !bytes.Equal(again, log) {
 		t.Errorf("the log has changed after its terminal:\n%s\n%s", log, again)
 	}
+}
+
+// terminal waits for that of a run.
+func (d *trouble) terminal(t *testing.T, id string) (e event.Event) {
+	t.Helper()
+	d.eventually(t, "the run ends", func() bool {
+		doc, err := d.store.LoadRun(t.Context(), id)
+		return err == nil && json.Unmarshal(doc.Terminal, &e) == nil
+	})
+	return e
 }
 
 // heal ends what was wrong.
@@ -329,10 +391,18 @@ func troubles() map[string]fails {
 		"the database is away for a while": {meanwhile: func(ctx context.Context, d *trouble, p *play) error {
 			d.store.RefuseWrites(errAway)
 			defer d.store.RefuseWrites(nil)
-			if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: ", held back"}); err != nil {
-				return err
-			}
-			return lasting(ctx, 300*time.Millisecond)
+			said := make(chan error, 1)
+			go func() {
+				err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: ", held back"})
+				if err == nil {
+					err = d.talks(ctx, p)
+				}
+				said <- err
+			}()
+			err := lasting(ctx, 300*time.Millisecond)
+			d.weighs(ctx, p)
+			d.store.RefuseWrites(nil)
+			return errors.Join(err, <-said)
 		}},
 		"the database is away until the deadline": {timeout: 2, meanwhile: func(_ context.Context, d *trouble, p *play) error {
 			d.store.RefuseWrites(errAway)

@@ -47,7 +47,11 @@ func (p *Play) Emit(ctx context.Context, data ...event.Data) error {
 		if err := p.machine.Accept(e); err != nil {
 			return err
 		}
-		f.Events = append(f.Events, e)
+		raw, err := event.Encode(e)
+		if err != nil {
+			return err
+		}
+		f.Events, f.Bytes = append(f.Events, e), f.Bytes+len(raw)
 	}
 	return p.Send(ctx, f)
 }
