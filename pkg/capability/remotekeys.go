@@ -77,6 +77,16 @@ func NewRemoteKeys(client *http.Client, url string, opts ...RemoteOption) *Remot
 	return k
 }
 
+// Prefetch begins to ask for the set, so that the first key need not wait for it. A
+// failure is forgotten: whoever needs a key asks at once.
+func (k *RemoteKeys) Prefetch(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.setAt.IsZero() {
+		k.fetchLocked(ctx, time.Now(), true)
+	}
+}
+
 // Close ends a request that is under way and waits for it. Keys that are known
 // stay usable; nothing is requested any more.
 func (k *RemoteKeys) Close() error {
@@ -99,12 +109,12 @@ func (k *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, er
 	pub, err := k.set.Key(ctx, kid)
 	if err == nil {
 		if now.Sub(k.setAt) >= k.refreshAfter {
-			k.fetchLocked(ctx, now)
+			k.fetchLocked(ctx, now, false)
 		}
 		k.mu.Unlock()
 		return pub, nil
 	}
-	k.fetchLocked(ctx, now)
+	k.fetchLocked(ctx, now, false)
 	flight := k.flight
 	k.mu.Unlock()
 
@@ -124,8 +134,9 @@ func (k *RemoteKeys) Key(ctx context.Context, kid string) (ed25519.PublicKey, er
 }
 
 // fetchLocked begins a request, unless one is under way or it is too early. The
-// request is not the caller's: others wait for it too, so it outlives ctx.
-func (k *RemoteKeys) fetchLocked(ctx context.Context, now time.Time) {
+// request is not the caller's: others wait for it too, so it outlives ctx. One that is
+// ahead of its time keeps nobody from asking again where it fails.
+func (k *RemoteKeys) fetchLocked(ctx context.Context, now time.Time, ahead bool) {
 	wait := k.refetchAfter
 	if k.err != nil {
 		wait = DefaultRetryAfter
@@ -148,6 +159,9 @@ func (k *RemoteKeys) fetchLocked(ctx context.Context, now time.Time) {
 		k.triedAt, k.err = time.Now(), err
 		if err == nil {
 			k.set, k.setAt = set, k.triedAt
+		}
+		if err != nil && ahead {
+			k.triedAt = time.Time{}
 		}
 		k.flight, k.cancel = nil, nil
 		close(flight)

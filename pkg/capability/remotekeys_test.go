@@ -300,3 +300,32 @@ func TestRemoteKeysOverHTTP(t *testing.T) {
 		})
 	}
 }
+
+// What was asked for ahead is there without another request; what could not be had then
+// is asked for again by the first who needs it, and not a while later.
+func TestPrefetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pub, _ := newPair(t)
+		body := jwks(t, jose.JSONWebKey{Key: pub, KeyID: "a"})
+		p := &publisher{body: body, delay: time.Second}
+		k := remote(t, p)
+		k.Prefetch(t.Context())
+		k.Prefetch(t.Context())
+		time.Sleep(2 * time.Second) //nolint:forbidigo // synctest's clock: it passes at once
+		began := time.Now()
+		find(t, k, "a", pub)
+		k.Prefetch(t.Context())
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the key came after %v", took)
+		}
+		asked(t, p, 1)
+
+		away := &publisher{err: errors.New("away")}
+		k = remote(t, away)
+		k.Prefetch(t.Context())
+		synctest.Wait()
+		away.set(body, nil)
+		find(t, k, "a", pub)
+		asked(t, away, 2)
+	})
+}

@@ -39,6 +39,8 @@ const (
 	minKeyBytes = 32
 	maxKeyBytes = 4 << 10
 	jwksTimeout = 5 * time.Second
+
+	clusterExitPatience = 15 * time.Second
 )
 
 // newProvider gives what sandboxes are claimed from, and starts to keep some of its
@@ -108,7 +110,7 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 	leases := lease.New(lease.Config{
 		Writer: writer, Guard: guard, Provider: provider, Workers: workers,
 		Minter: capabilityclient.New(conns["capability"]), Tools: tools,
-		TrustDomain: rt.TrustDomain, Owner: owner, Logger: rt.Logger, Replaced: func(rec binding.Record) { svc.Replaced(rec) },
+		TrustDomain: rt.TrustDomain, Owner: owner, Tracer: rt.Telemetry.Tracer, Logger: rt.Logger, Replaced: func(rec binding.Record) { svc.Replaced(rec) },
 		Endpoints: worker.Endpoints{
 			ToolBroker: inside("toolbroker"), ThreadState: inside("statefacade"), Memory: inside("statefacade"),
 			FileBroker: inside("filebroker"), ModelProxy: inside("modelproxy"),
@@ -118,8 +120,18 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 		Writer: writer, Guard: guard, IDs: ids, Agents: registry, Leases: leases, Files: filebrokerclient.New(conns["filebroker"]), Tools: tools,
 		Provider: provider, Environment: cfg.Environment, Owner: owner, Bounds: event.DefaultBounds(), Logger: rt.Logger,
 		Meter: rt.Telemetry.MeterProvider.Meter("cofferdam"), BeatEvery: cfg.BeatEvery, TakeOverAfter: cfg.TakeOverAfter, CancelGrace: cfg.CancelGrace, IdleAfter: cfg.IdleAfter,
+		ExitPatience: exitPatience(cfg),
 	})
 	return svc, err
+}
+
+// exitPatience is longer for a cluster, where a node tells the API server of a container that
+// has ended, which tells the provider.
+func exitPatience(cfg *Config) time.Duration {
+	if cfg.Sandbox == sandboxCluster {
+		return clusterExitPatience
+	}
+	return runs.DefaultExitPatience
 }
 
 func newAPI(cfg *Config, rt *service.Runtime, svc *runs.Service, registry *agents.Registry, c *harnesses.Catalogue, authorizer api.Authorizer) (*api.API, error) {

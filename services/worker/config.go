@@ -30,6 +30,8 @@ type Config struct {
 	// StopTimeout is how long a harness may take to stop, and UnboundTimeout how
 	// long an unbound worker waits for a control plane.
 	StopTimeout, UnboundTimeout time.Duration
+	// CPUSeconds is how much processor time this process may use in all; 0 is no limit.
+	CPUSeconds uint64
 	// CapabilityAddress is where the public keys of capabilities are.
 	CapabilityAddress string
 	// Issuer of capabilities.
@@ -47,6 +49,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.HarnessConfig, "harness-config", "", "JSON `file` of the hosted program; for acp and stdio")
 	fs.DurationVar(&c.StopTimeout, "stop-timeout", session.DefaultStopTimeout, "how long a harness may take to stop; the worker of one that takes longer ends")
 	fs.DurationVar(&c.UnboundTimeout, "unbound-timeout", session.DefaultUnboundTimeout, "how long an unbound worker that no control plane asks anything lives")
+	fs.Uint64Var(&c.CPUSeconds, "cpu-seconds", 0, "processor time in seconds after which this process is ended by its limit, as one that spins is (default no limit)")
 	fs.StringVar(&c.CapabilityAddress, "capability", "", "address of the capability service's public keys: https://host:port or unix:///path")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities")
 	fs.StringVar(&c.ImageDigest, "image-digest", "", "sha256:… of the image that this worker runs from, which the control plane compares with the pod and its profile (default that of its own binary)")

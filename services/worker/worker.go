@@ -14,9 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"os/signal"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/capability"
 	"cofferdam.dev/pkg/event"
@@ -36,6 +40,9 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	if _, ok := identity.InstanceUID(rt.Source.ID()); !ok {
 		return fmt.Errorf("identity %s is not that of a sandbox", rt.Source.ID())
 	}
+	if err := limitProcessor(cfg.CPUSeconds, rt.Logger); err != nil {
+		return err
+	}
 	s, closeWorld, err := newSession(ctx, cfg, rt)
 	if err != nil {
 		return err
@@ -43,6 +50,7 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	defer func() { err = errors.Join(err, closeWorld()) }()
 	keys, closeKeys := remoteKeys(cfg, rt)
 	defer func() { err = errors.Join(err, closeKeys()) }()
+	keys.Prefetch(ctx) // bind comes with a capability that is to be verified
 	verifier, err := capability.NewVerifier(capability.Config{Issuer: cfg.Issuer, Now: time.Now, Keys: keys})
 	if err != nil {
 		return err
@@ -75,6 +83,30 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	stop()
 	wg.Wait()
 	return errors.Join(err, ended)
+}
+
+// sigxcpuExit is how a process that SIGXCPU ended is told of: the runtime would only ignore
+// the signal.
+const sigxcpuExit = 128 + int(unix.SIGXCPU)
+
+// limitProcessor has this process end once it has used up its time, and the kernel end it a
+// while later if it cannot.
+func limitProcessor(seconds uint64, logger *slog.Logger) error {
+	if seconds == 0 {
+		return nil
+	}
+	const lastWords = 5
+	over := make(chan os.Signal, 1)
+	signal.Notify(over, unix.SIGXCPU)
+	go func() { // ends with the process
+		<-over
+		logger.Error("the processor time of this worker is used up", "cpu_seconds", seconds)
+		os.Exit(sigxcpuExit) //nolint:forbidigo // nothing of it goes on
+	}()
+	if err := unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds + lastWords}); err != nil {
+		return fmt.Errorf("--cpu-seconds: %w", err)
+	}
+	return nil
 }
 
 // remoteKeys are the public keys of the capability service.

@@ -29,8 +29,10 @@ const (
 // bind commits who the instance is, mints for it, and binds it, each where it is
 // not done yet. The instance is committed before anything is minted or sent: the
 // capability service signs only for the instance of the lease.
-func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in sandbox.Instance, client worker.Client, ready worker.Ready) (Held, error) {
+func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in sandbox.Instance, client worker.Client, ready worker.Ready, listing <-chan listed) (Held, error) {
 	const op = "lease.bind"
+	ctx, end := m.step(ctx, "sandbox.bind", rec.Lease.ClaimName)
+	defer end()
 	if rec.Lease.State == binding.LeaseClaiming {
 		var err error
 		rec, err = m.cfg.Writer.UpdateLease(ctx, rec.ID, rec.Epoch, rec.Generation, func(l *binding.Lease) {
@@ -45,7 +47,8 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 	if err != nil {
 		return Held{}, err
 	}
-	tools, known := m.tools(ctx, req.Agent)
+	of := <-listing
+	tools, known := of.tools, of.known
 	if rec.Lease.State == binding.LeaseBound && known && rec.Lease.ToolsDigest != toolsDigest(tools) {
 		return Held{}, fault.New(fault.BindingConflict, op) // it was bound with other tools, for life
 	}
@@ -76,6 +79,28 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 	}
 	held.CallTokens = nil
 	return held, nil
+}
+
+// listed is what tools gave.
+type listed struct {
+	tools []worker.Tool
+	known bool
+}
+
+// listTools lists the tools of an agent while its sandbox is being claimed. stop ends
+// that, and waits for it.
+func (m *Manager) listTools(ctx context.Context, a agents.Agent) (listing <-chan listed, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	answer, done := make(chan listed, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		tools, known := m.tools(ctx, a)
+		answer <- listed{tools, known}
+	}()
+	return answer, func() {
+		cancel()
+		<-done
+	}
 }
 
 // tools describes the agent's tools. A run without them is worth more than none:

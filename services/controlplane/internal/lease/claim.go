@@ -22,11 +22,13 @@ var noncePattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
 // hold claims, waits for ready, mints, and binds, each where it is not done yet.
 func (m *Manager) hold(ctx context.Context, rec binding.Record, req Request) (Held, error) {
+	listing, stop := m.listTools(ctx, req.Agent)
+	defer stop()
 	instance, client, ready, err := m.claim(ctx, rec, req)
 	if err != nil {
 		return Held{}, err
 	}
-	held, err := m.bind(ctx, rec, req, instance, client, ready)
+	held, err := m.bind(ctx, rec, req, instance, client, ready, listing)
 	if err != nil {
 		client.Close()
 		return Held{}, err
@@ -35,11 +37,7 @@ func (m *Manager) hold(ctx context.Context, rec binding.Record, req Request) (He
 }
 
 func (m *Manager) claim(ctx context.Context, rec binding.Record, req Request) (sandbox.Instance, worker.Client, worker.Ready, error) {
-	claimCtx, cancel := context.WithTimeout(ctx, claimTimeout)
-	defer cancel()
-	instance, err := m.cfg.Provider.Claim(claimCtx, sandbox.Claim{
-		Name: rec.Lease.ClaimName, Profile: rec.Lease.Profile, Harness: req.Agent.Harness,
-	})
+	instance, err := m.instance(ctx, rec.Lease, req.Agent.Harness)
 	if err == nil {
 		err = m.same(rec, instance)
 	}
@@ -50,6 +48,8 @@ func (m *Manager) claim(ctx context.Context, rec binding.Record, req Request) (s
 	if err != nil {
 		return instance, nil, worker.Ready{}, fault.Wrap(err, fault.SandboxNotReady, "lease.claim")
 	}
+	ctx, end := m.step(ctx, "sandbox.ready", rec.Lease.ClaimName)
+	defer end()
 	patience := readyTimeout
 	if rec.Lease.State == binding.LeaseBound {
 		patience = boundReadyTimeout
@@ -63,6 +63,14 @@ func (m *Manager) claim(ctx context.Context, rec binding.Record, req Request) (s
 		return instance, nil, ready, err
 	}
 	return instance, client, ready, nil
+}
+
+func (m *Manager) instance(ctx context.Context, l *binding.Lease, harness string) (sandbox.Instance, error) {
+	ctx, end := m.step(ctx, "sandbox.claim", l.ClaimName)
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	return m.cfg.Provider.Claim(ctx, sandbox.Claim{Name: l.ClaimName, Profile: l.Profile, Harness: harness})
 }
 
 var errOtherID = errors.New("the provider names an identity that is not the instance's")

@@ -52,6 +52,11 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, func(*lease.Config) {})
+}
+
+func newWorldWith(t *testing.T, change func(*lease.Config)) *world {
+	t.Helper()
 	w := &world{store: &rpctest.Backend{Backend: bindingtest.NewMemory()}}
 	w.writer = binding.NewWriter(w.store, time.Now)
 	w.provider = &provider{Provider: runstest.NewProvider(td), writer: w.writer}
@@ -62,11 +67,13 @@ func newWorld(t *testing.T) *world {
 		HarnessOptions: map[string]any{"n": json.Number("12345678901234567890")}, ModelAlias: "small", Prompt: "Be kind.", Profile: "default", MemoryScopes: []string{"user"},
 		Limits: agents.Limits{MaxModelCalls: 4, MaxToolCalls: 5, MaxOutputTokens: 6},
 	}
-	w.Manager = lease.New(lease.Config{
+	cfg := lease.Config{
 		Writer: w.writer, Guard: fence.NewGuard(w.writer, time.Now), Provider: w.provider, Workers: w.workers,
 		Minter: w.minter, Tools: w.tools, TrustDomain: td, Owner: owner, Logger: slog.New(slog.DiscardHandler),
 		Endpoints: worker.Endpoints{ModelProxy: rpc.Endpoint{Address: "https://modelproxy.invalid"}},
-	})
+	}
+	change(&cfg)
+	w.Manager = lease.New(cfg)
 	ctx := t.Context()
 	_, _, err := w.store.Insert(ctx, binding.Record{ID: bindingID, Identity: binding.Identity{ConversationID: "conversation-1", HarnessID: "native"}})
 	must(t, err)

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/capability"
@@ -55,14 +58,28 @@ type Config struct {
 	// Replaced is told of each record whose lease a run has replaced, so that the old
 	// sandbox ends at once. Nil leaves it to the next sweep.
 	Replaced func(binding.Record)
-	Logger   *slog.Logger
+	// Tracer makes the spans sandbox.claim, from the claim to its instance,
+	// sandbox.ready and sandbox.bind, up to the worker's answer. Nil makes none.
+	Tracer trace.Tracer
+	Logger *slog.Logger
 }
 
 // Manager gets workers for runs.
 type Manager struct{ cfg Config }
 
 // New makes a Manager.
-func New(cfg Config) *Manager { return &Manager{cfg: cfg} }
+func New(cfg Config) *Manager {
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	return &Manager{cfg: cfg}
+}
+
+// step begins a span about a claim, which is a digest already.
+func (m *Manager) step(ctx context.Context, name, claim string) (context.Context, func()) {
+	ctx, span := m.cfg.Tracer.Start(ctx, name, trace.WithAttributes(attribute.String("cofferdam.sandbox_digest", claim)))
+	return ctx, func() { span.End() }
+}
 
 // Held is a bound worker, for one run of one generation.
 type Held struct {

@@ -2,9 +2,18 @@ package lease_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/embedded"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/lease"
+	"cofferdam.dev/services/controlplane/internal/sandbox"
 	"cofferdam.dev/services/controlplane/internal/worker"
 )
 
@@ -59,5 +68,77 @@ func TestHandlesAreMadeForTheGenerationThatIsBound(t *testing.T) {
 	held := w.acquire(t, req)
 	if n := len(made); n == 0 || made[n-1] != held.Grant.Envelope().Generation || made[n-1] != 2 {
 		t.Errorf("handles were made for %v, bound is %d", made, held.Grant.Envelope().Generation)
+	}
+}
+
+// The tools are asked for while the sandbox is being claimed, and a claim that fails
+// leaves nobody who asks.
+func TestToolsAreListedWhileTheClaimWaits(t *testing.T) {
+	w := newWorld(t)
+	w.agent.Tools = []string{"fs.*"}
+	asked := make(chan struct{})
+	w.tools.list = func(ctx context.Context, p []string) ([]worker.Tool, []string, error) {
+		close(asked)
+		return twoTools(ctx, p)
+	}
+	w.provider.before = func(ctx context.Context, _ int, _ sandbox.Claim) error {
+		select {
+		case <-asked:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	h := w.acquire(t, w.run(t))
+	if h.Grant.Envelope().Generation != 1 || len(w.workers.binds()) != 1 || len(w.workers.binds()[0].Tools) != 2 {
+		t.Errorf("generation %d, bound %+v", h.Grant.Envelope().Generation, w.workers.binds())
+	}
+
+	other := newWorld(t)
+	other.agent.Tools = []string{"fs.*"}
+	left := make(chan struct{})
+	other.tools.list = func(ctx context.Context, _ []string) ([]worker.Tool, []string, error) {
+		<-ctx.Done()
+		close(left)
+		return nil, nil, ctx.Err()
+	}
+	other.provider.before = func(context.Context, int, sandbox.Claim) error { return fault.New(fault.SandboxCapacity, "test") }
+	if _, err := other.Acquire(t.Context(), other.run(t)); fault.CodeOf(err) != fault.SandboxCapacity {
+		t.Errorf("%v, want sandbox_capacity", err)
+	}
+	select {
+	case <-left:
+	default:
+		t.Error("somebody still asks for tools")
+	}
+}
+
+// spans notes the names of spans, and what is told beside them.
+type spans struct {
+	embedded.Tracer
+
+	mu  sync.Mutex
+	got []string
+}
+
+func (s *spans) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	config := trace.NewSpanStartConfig(opts...)
+	for _, a := range config.Attributes() {
+		name += " " + string(a.Key) + "=" + a.Value.AsString()
+	}
+	s.got = append(s.got, name)
+	return ctx, noop.Span{}
+}
+
+// What a claim takes can be told by its steps, which name the claim and nothing else.
+func TestSpansOfAClaim(t *testing.T) {
+	s := &spans{}
+	w := newWorldWith(t, func(c *lease.Config) { c.Tracer = s })
+	h := w.acquire(t, w.run(t))
+	of := " cofferdam.sandbox_digest=" + h.Record.Lease.ClaimName
+	if want := []string{"sandbox.claim" + of, "sandbox.ready" + of, "sandbox.bind" + of}; !slices.Equal(s.got, want) {
+		t.Errorf("got %q, want %q", s.got, want)
 	}
 }

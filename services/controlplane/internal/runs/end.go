@@ -17,7 +17,7 @@ import (
 func (d *driver) wish(ctx context.Context, err error) binding.End {
 	if d.stopped {
 		if d.abandoned() {
-			return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx), d.s.cfg.CancelGrace))}
+			return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx), max(d.s.cfg.CancelGrace, d.s.cfg.ExitPatience)))}
 		}
 		return d.wishOf(d.terminal)
 	}
@@ -31,7 +31,7 @@ func (d *driver) wish(ctx context.Context, err error) binding.End {
 	case d.late(err):
 		return binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByDeadline)}
 	case broken(err) && d.evicted(context.WithoutCancel(ctx)):
-		return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx), time.Second))}
+		return binding.End{Kind: binding.EndError, Reason: string(d.whyGone(context.WithoutCancel(ctx), d.s.cfg.ExitPatience))}
 	default:
 		f := fault.From(err, "runs.drive")
 		d.s.cfg.Logger.WarnContext(ctx, "run failed", "code", string(f.Code()), "op", f.Op(), "detail", f.Detail(), "incident_id", f.Incident(), "error", f.Error())
@@ -103,9 +103,9 @@ func (d *driver) evicted(ctx context.Context) bool {
 	if d.held == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, d.s.cfg.ExitPatience)
 	defer cancel()
-	for {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second/2) {
 		alive, err := d.s.cfg.Provider.Alive(ctx, d.held.Record.Lease.ClaimName, d.held.Record.Lease.InstanceUID)
 		if err == nil && !alive {
 			return true
@@ -113,7 +113,7 @@ func (d *driver) evicted(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(wait):
 		}
 	}
 }

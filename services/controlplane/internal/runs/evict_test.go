@@ -2,6 +2,7 @@ package runs_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
@@ -74,6 +76,66 @@ func TestALimitOfTheSandboxEndsTheRunAsOne(t *testing.T) {
 		if e.Code != string(fault.SandboxLimit) {
 			t.Errorf("%s: code = %s, want sandbox_limit", limit, e.Code)
 		}
+	}
+}
+
+// tardy is a provider that knows of an end only some time after the worker's stream broke,
+// as a cluster does.
+type tardy struct {
+	sandbox.Provider
+
+	late time.Duration
+	told chan sandbox.Exit
+
+	mu   sync.Mutex
+	gone map[string]time.Time
+}
+
+func (p *tardy) Exits() <-chan sandbox.Exit { return p.told }
+
+// tell passes on what the provider tells, late.
+func (p *tardy) tell() {
+	defer close(p.told)
+	for e := range p.Provider.Exits() {
+		time.Sleep(p.late) //nolint:forbidigo // that is what it is for
+		p.told <- e
+	}
+}
+
+func (p *tardy) Alive(ctx context.Context, claim, uid string) (bool, error) {
+	alive, err := p.Provider.Alive(ctx, claim, uid)
+	if err != nil || alive {
+		return alive, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.gone[uid]; !known {
+		p.gone[uid] = time.Now()
+	}
+	return time.Since(p.gone[uid]) < p.late, nil
+}
+
+// A node tells the cluster of a container that has ended a while after its connections broke.
+// That the worker was lost is said all the same, and why.
+func TestALimitThatIsToldLate(t *testing.T) {
+	s := newStack(t, func(s **runstest.Stack) runstest.Script {
+		return func(ctx context.Context, p *runstest.Play) error {
+			if err := p.Emit(ctx, started(), event.TextStarted{MessageID: "m1"}, event.TextDelta{MessageID: "m1", Delta: "half a"}); err != nil {
+				return err
+			}
+			if err := p.Emit(ctx, event.TextDelta{MessageID: "m1", Delta: " sentence"}); err != nil { // the first frame is committed
+				return err
+			}
+			return exceed(ctx, *s, p, sandbox.LimitMemory)
+		}
+	}, runstest.Options{Change: func(c *runs.Config) {
+		p := &tardy{Provider: c.Provider, late: 2 * runs.DefaultExitPatience, told: make(chan sandbox.Exit, 16), gone: map[string]time.Time{}}
+		go p.tell()
+		c.Provider, c.ExitPatience = p, time.Minute
+	}})
+	e := last[event.RunError](t, follow(t, s, start(t, s, "hi").RunID))
+	if e.Code != string(fault.SandboxLimit) {
+		t.Errorf("code = %s, want sandbox_limit", e.Code)
 	}
 }
 

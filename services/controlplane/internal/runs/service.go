@@ -23,6 +23,7 @@ const (
 	DefaultBeatEvery     = 2 * time.Second
 	DefaultTakeOverAfter = 10 * time.Second
 	DefaultCancelGrace   = 5 * time.Second
+	DefaultExitPatience  = time.Second
 	DefaultReconcile     = time.Second
 	DefaultIdleAfter     = 15 * time.Minute
 	DefaultTendEvery     = 30 * time.Second
@@ -52,6 +53,9 @@ type Config struct {
 	TakeOverAfter time.Duration
 	// CancelGrace is how long a worker may take to stop by itself.
 	CancelGrace time.Duration
+	// ExitPatience is how long after a worker's stream broke the provider may take to
+	// know that its sandbox is gone, and why.
+	ExitPatience time.Duration
 	// ReconcileEvery is how often what is ending is looked for.
 	ReconcileEvery time.Duration
 	// IdleAfter is how long a sandbox may wait for the next turn before it is given
@@ -72,6 +76,7 @@ func (c Config) withDefaults() Config {
 	set(&c.BeatEvery, DefaultBeatEvery)
 	set(&c.TakeOverAfter, DefaultTakeOverAfter)
 	set(&c.CancelGrace, DefaultCancelGrace)
+	set(&c.ExitPatience, DefaultExitPatience)
 	set(&c.ReconcileEvery, DefaultReconcile)
 	// A beat that is looked at more seldom than twice an interval counts as not seen.
 	c.ReconcileEvery = min(c.ReconcileEvery, c.TakeOverAfter/4)

@@ -81,10 +81,23 @@ func (c *caches) lost(ctx context.Context, _ *cache.Reflector, err error) {
 	}
 }
 
-// slim drops who wrote which field, which is most of many objects.
+// slim drops who wrote which field, which is most of many objects, and decodes the rest
+// once, so that whoever looks at all of them reads fields.
 func slim(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
+	}
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		switch u.GetKind() {
+		case extensions.SandboxClaimKind:
+			if claim, err := typed[extensions.SandboxClaim](u); err == nil {
+				return claim, nil
+			}
+		case agents.SandboxKind:
+			if s, err := typed[agents.Sandbox](u); err == nil {
+				return s, nil
+			}
+		}
 	}
 	return o, nil
 }
@@ -102,7 +115,7 @@ func (c *caches) replaced(old, now any) {
 
 func (c *caches) changed(o any) {
 	if pod, ok := o.(*corev1.Pod); ok && ended(pod) {
-		c.exits.ended(pod)
+		c.exits.ended(pod, false)
 	}
 	c.ring(o)
 }
@@ -112,7 +125,7 @@ func (c *caches) deleted(o any) {
 		o = unknown.Obj
 	}
 	if pod, ok := o.(*corev1.Pod); ok {
-		c.exits.ended(pod)
+		c.exits.ended(pod, true)
 	}
 	c.ring(o)
 }
@@ -149,6 +162,11 @@ func (c *caches) view(key string, uid types.UID) view {
 		}
 	}
 	return v
+}
+
+// revisions are how much of sandboxes and pods the caches know.
+func (c *caches) revisions() revisions {
+	return revisions{sandboxes: c.sandboxes.LastSyncResourceVersion(), pods: c.pods.LastSyncResourceVersion()}
 }
 
 // controlled gives the sandboxes and pods that name an owner.
@@ -201,15 +219,9 @@ func indexed(informer cache.SharedIndexInformer, index string, uid types.UID) []
 	return out
 }
 
+// as gives what slim has made of an object, or nil where it could not.
 func as[T any](o any) *T {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil
-	}
-	out, err := typed[T](u)
-	if err != nil {
-		return nil
-	}
+	out, _ := o.(*T)
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	agents "sigs.k8s.io/agent-sandbox/api/v1beta1"
@@ -70,6 +71,12 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 	return sandbox.Instance{}, refused(err, op)
 }
 
+// step begins a span, where the caller has one.
+func step(ctx context.Context, name string) (context.Context, func()) {
+	ctx, span := trace.SpanFromContext(ctx).TracerProvider().Tracer("kubernetes").Start(ctx, name)
+	return ctx, func() { span.End() }
+}
+
 // withoutAPI gives what was given before where the API server does not answer.
 func (p *Provider) withoutAPI(ctx context.Context, name string, err error, op string) (sandbox.Instance, error) {
 	if ctx.Err() != nil {
@@ -109,6 +116,8 @@ func (p *Provider) profileOf(c sandbox.Claim) (*Profile, error) {
 // does not answer it is asked again for a while: a create whose answer was lost is
 // read back.
 func (p *Provider) claimFor(ctx context.Context, profile *Profile, name string) (*extensions.SandboxClaim, error) {
+	ctx, end := step(ctx, "kubernetes.create")
+	defer end()
 	if _, before := p.exits.of(name); before {
 		claim, err := p.api.claim(ctx, name) // not asked for long: it may be given without
 		if err == nil && claim.DeletionTimestamp == nil {
@@ -238,7 +247,7 @@ func (p *Provider) room(ctx context.Context, profile *Profile) error {
 	if profile.ColdStart || p.caches.warm(profile.WarmPool) > 0 {
 		return nil
 	}
-	sandboxes, err := p.api.sandboxes(ctx, agents.SandboxWarmPoolLabel)
+	sandboxes, err := p.api.sandboxes(ctx, agents.SandboxWarmPoolLabel, "")
 	if err != nil {
 		return err
 	}
@@ -258,8 +267,16 @@ func (p *Provider) await(ctx context.Context, profile *Profile, claim *extension
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var awaySince, noNodeSince time.Time
-	for {
-		in, err := p.answered(ctx, profile, claim)
+	var in sandbox.Instance
+	var err error
+	// A claim that was just made has no answer for a while.
+	for wait := !p.promising(profile, claim); ; wait = true {
+		if wait {
+			if werr := p.worthLooking(ctx, profile, claim, rung, tick.C); werr != nil {
+				return sandbox.Instance{}, errors.Join(werr, err)
+			}
+		}
+		in, err = p.answered(ctx, profile, claim)
 		switch {
 		case err == nil:
 			return in, nil
@@ -275,9 +292,6 @@ func (p *Provider) await(ctx context.Context, profile *Profile, claim *extension
 		default:
 			return in, err
 		}
-		if werr := p.worthLooking(ctx, profile, claim, rung, tick.C); werr != nil {
-			return sandbox.Instance{}, errors.Join(werr, err)
-		}
 	}
 }
 
@@ -292,6 +306,8 @@ func lasts(since *time.Time, patience time.Duration) bool {
 // worthLooking returns when the caches have more to say than to wait, or it is time to
 // look anyway.
 func (p *Provider) worthLooking(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim, rung <-chan struct{}, tick <-chan time.Time) error {
+	_, end := step(ctx, "kubernetes.wait")
+	defer end()
 	for {
 		select {
 		case <-ctx.Done():
@@ -299,15 +315,24 @@ func (p *Provider) worthLooking(ctx context.Context, profile *Profile, claim *ex
 		case <-tick:
 			return nil
 		case <-rung:
-			if _, err := p.caches.view(p.api.namespace+"/"+claim.Name, claim.UID).answer(profile.ColdStart); !errors.Is(err, errWaiting) && !errors.Is(err, errEnding) {
+			if p.promising(profile, claim) {
 				return nil
 			}
 		}
 	}
 }
 
+// promising reports whether the caches know of an answer, or of a refusal. A claim that
+// they do not know may be too new.
+func (p *Provider) promising(profile *Profile, claim *extensions.SandboxClaim) bool {
+	_, err := p.caches.view(p.api.namespace+"/"+claim.Name, claim.UID).answer(profile.ColdStart)
+	return !errors.Is(err, errWaiting) && !errors.Is(err, errEnding)
+}
+
 // answered looks once.
 func (p *Provider) answered(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim) (sandbox.Instance, error) {
+	ctx, end := step(ctx, "kubernetes.read")
+	defer end()
 	v, err := p.look(ctx, claim.Name, claim.UID)
 	if err != nil {
 		return sandbox.Instance{}, err
@@ -363,7 +388,7 @@ func (p *Provider) gone(ctx context.Context, name string, uid types.UID) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		v, err := p.look(ctx, name, uid)
+		v, err := p.lookNow(ctx, name, uid)
 		if err == nil && v.claim == nil && len(v.sandboxes) == 0 && len(v.pods) == 0 {
 			return nil
 		}

@@ -97,18 +97,46 @@ func (c client) delete(ctx context.Context, name string, uid types.UID) error {
 }
 
 func (c client) claims(ctx context.Context) ([]*extensions.SandboxClaim, error) {
-	return list[extensions.SandboxClaim](ctx, c, claimResource, c.selector())
+	return list[extensions.SandboxClaim](ctx, c, claimResource, c.selector(), "")
 }
 
-// sandboxes gives those that a label selector finds.
-func (c client) sandboxes(ctx context.Context, selector string) ([]*agents.Sandbox, error) {
-	return list[agents.Sandbox](ctx, c, sandboxResource, selector)
+// sandboxes gives those that a label selector finds, as they are now or at least as
+// they were at a resource version: see atLeast.
+func (c client) sandboxes(ctx context.Context, selector, since string) ([]*agents.Sandbox, error) {
+	return list[agents.Sandbox](ctx, c, sandboxResource, selector, since)
 }
 
-func (c client) pods(ctx context.Context, selector string) ([]*corev1.Pod, error) {
+func (c client) sandbox(ctx context.Context, name string) (*agents.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	got, err := c.Core.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	out, err := c.Custom.Resource(sandboxResource).Namespace(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return typed[agents.Sandbox](out)
+}
+
+func (c client) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.Core.CoreV1().Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// atLeast are the options of a list. One of what is there now waits in the API server
+// until its own cache has heard from etcd, for up to 100 ms after any write; one that
+// need not be newer than a version is answered at once.
+func atLeast(selector, since string) metav1.ListOptions {
+	o := metav1.ListOptions{LabelSelector: selector, ResourceVersion: since}
+	if since != "" {
+		o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
+	return o
+}
+
+func (c client) pods(ctx context.Context, selector, since string) ([]*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	got, err := c.Core.CoreV1().Pods(c.namespace).List(ctx, atLeast(selector, since))
 	if err != nil {
 		return nil, err
 	}
@@ -119,10 +147,10 @@ func (c client) pods(ctx context.Context, selector string) ([]*corev1.Pod, error
 	return out, nil
 }
 
-func list[T any](ctx context.Context, c client, resource schema.GroupVersionResource, selector string) ([]*T, error) {
+func list[T any](ctx context.Context, c client, resource schema.GroupVersionResource, selector, since string) ([]*T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	got, err := c.Custom.Resource(resource).Namespace(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	got, err := c.Custom.Resource(resource).Namespace(c.namespace).List(ctx, atLeast(selector, since))
 	if err != nil {
 		return nil, err
 	}

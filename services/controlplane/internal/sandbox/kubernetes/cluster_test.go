@@ -206,7 +206,7 @@ func TestTwentyOnACluster(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	pods, err := p.api.pods(ctx, claimUIDLabel)
+	pods, err := p.api.pods(ctx, claimUIDLabel, "")
 	must(t, err)
 	for _, pod := range pods {
 		if slices.ContainsFunc(got, func(in sandbox.Instance) bool { return in.ClaimUID == pod.Labels[claimUIDLabel] }) {

@@ -16,6 +16,9 @@ import (
 // is being answered at that moment.
 const keptGone = 1024
 
+// reasonPatience is how long a pod may take to say why its container has ended.
+const reasonPatience = 5 * time.Second
+
 // given is an instance that this process gave, until it has ended or was released.
 type given struct {
 	sandbox.Instance
@@ -33,12 +36,15 @@ type exits struct {
 	claims map[string]types.UID
 	gone   map[types.UID]sandbox.Limit
 	order  []types.UID
+	// waiting are pods of which a container has ended, and that have not said why.
+	waiting map[types.UID]*time.Timer
 }
 
 func newExits(logger *slog.Logger) *exits {
 	return &exits{
 		told: make(chan sandbox.Exit, exitsBuffer), logger: logger,
 		byUID: map[types.UID]given{}, claims: map[string]types.UID{}, gone: map[types.UID]sandbox.Limit{},
+		waiting: map[types.UID]*time.Timer{},
 	}
 }
 
@@ -72,8 +78,9 @@ func (e *exits) forget(claimName string) {
 	delete(e.claims, claimName)
 }
 
-// ended notes that a pod has ended, or is ending.
-func (e *exits) ended(pod *corev1.Pod) {
+// ended notes that a pod has ended, or is ending. final says that no more will be heard
+// of it.
+func (e *exits) ended(pod *corev1.Pod, final bool) {
 	if pod.Labels[claimUIDLabel] == "" {
 		return // a warm one, which is nobody's
 	}
@@ -83,14 +90,42 @@ func (e *exits) ended(pod *corev1.Pod) {
 	if g, ok := e.byUID[pod.UID]; ok && limit == "" && !g.shutdown.IsZero() && !time.Now().Before(g.shutdown) {
 		limit = sandbox.LimitLifetime
 	}
-	if _, twice := e.gone[pod.UID]; !twice {
-		e.gone[pod.UID] = limit
-		if e.order = append(e.order, pod.UID); len(e.order) > keptGone {
+	if limit == "" && !final && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+		e.awaitReasonLocked(pod.UID)
+		return
+	}
+	e.concludeLocked(pod.UID, limit)
+}
+
+// awaitReasonLocked leaves a pod whose container has ended a while to say why: an evicted
+// one is told to end first, and then that it was evicted.
+func (e *exits) awaitReasonLocked(uid types.UID) {
+	if e.closed || e.waiting[uid] != nil {
+		return
+	}
+	e.waiting[uid] = time.AfterFunc(reasonPatience, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.waiting[uid] != nil {
+			e.concludeLocked(uid, "")
+		}
+	})
+}
+
+// concludeLocked takes note of why a pod has ended, the first time.
+func (e *exits) concludeLocked(uid types.UID, limit sandbox.Limit) {
+	if timer := e.waiting[uid]; timer != nil {
+		timer.Stop()
+		delete(e.waiting, uid)
+	}
+	if _, twice := e.gone[uid]; !twice {
+		e.gone[uid] = limit
+		if e.order = append(e.order, uid); len(e.order) > keptGone {
 			delete(e.gone, e.order[0])
 			e.order = e.order[1:]
 		}
 	}
-	e.tellLocked(pod.UID, limit)
+	e.tellLocked(uid, limit)
 }
 
 func (e *exits) tellLocked(uid types.UID, limit sandbox.Limit) {
@@ -112,6 +147,10 @@ func (e *exits) close() {
 	defer e.mu.Unlock()
 	if !e.closed {
 		e.closed = true
+		for uid, timer := range e.waiting {
+			timer.Stop()
+			delete(e.waiting, uid)
+		}
 		close(e.told)
 	}
 }

@@ -56,6 +56,7 @@ func TestExits(t *testing.T) {
 				c.must(err)
 				synctest.Wait()
 				c.pod("pool-1", row.change)
+				time.Sleep(reasonPatience) //nolint:forbidigo // synctest's clock: it passes at once
 				synctest.Wait()
 				select {
 				case got := <-p.Exits():
@@ -103,14 +104,14 @@ func TestAnEndBeforeItWasGiven(t *testing.T) {
 	e := newExits(newCluster(t).provider().cfg.Logger)
 	pod := rightPod("pool-1", "sandbox-1", "pod-1", "claim-1")
 	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}
-	e.ended(pod)
-	e.ended(pod)
+	e.ended(pod, true)
+	e.ended(pod, true)
 	e.give(sandbox.Instance{ClaimName: "hc-1", UID: "pod-1"}, time.Time{})
 	if got := <-e.told; got.Limit != sandbox.LimitMemory || len(e.told) != 0 {
 		t.Errorf("%+v", got)
 	}
 	for i := range 2 * keptGone {
-		e.ended(rightPod("p", "s", types.UID(fmt.Sprint(i)), "c"))
+		e.ended(rightPod("p", "s", types.UID(fmt.Sprint(i)), "c"), true)
 	}
 	if len(e.gone) != keptGone || len(e.order) != keptGone {
 		t.Errorf("%d remembered", len(e.gone))
@@ -181,5 +182,43 @@ func TestCloseEndsNoClaim(t *testing.T) {
 			t.Errorf("%+v, %v", list, err)
 		}
 		c.must(second.Close())
+	})
+}
+
+// An evicted pod is told to end, and says only then that it was evicted, and why.
+func TestTheReasonComesLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		p := c.provider()
+		in, err := p.Claim(t.Context(), claimOf("hc-1"))
+		c.must(err)
+		synctest.Wait()
+		c.pod("pool-1", func(pod *corev1.Pod) bool {
+			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
+			return true
+		})
+		synctest.Wait()
+		if alive, err := p.Alive(t.Context(), "hc-1", in.UID); err != nil || alive {
+			t.Errorf("alive: %v, %v", alive, err)
+		}
+		select {
+		case got := <-p.Exits():
+			t.Fatalf("told without a reason: %+v", got)
+		default:
+		}
+		time.Sleep(reasonPatience / 2) //nolint:forbidigo // synctest's clock: it passes at once
+		c.pod("pool-1", func(pod *corev1.Pod) bool {
+			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", `Usage of EmptyDir volume "workspace" exceeds the limit "32Mi". `
+			return true
+		})
+		synctest.Wait()
+		if got := <-p.Exits(); got.Limit != sandbox.LimitStorage {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(2 * reasonPatience) //nolint:forbidigo // synctest's clock: it passes at once
+		c.must(p.Close())
+		if more, open := <-p.Exits(); open {
+			t.Errorf("told again: %+v", more)
+		}
 	})
 }

@@ -137,7 +137,7 @@ func (c *cluster) rightAnswer(claim *extensions.SandboxClaim, n int) *made {
 	s := &agents.Sandbox{
 		TypeMeta: metav1.TypeMeta{APIVersion: agents.GroupVersion.String(), Kind: agents.SandboxKind},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: namespace, UID: types.UID(fmt.Sprintf("sandbox-%d", n)), Labels: answers,
+			Name: name, Namespace: namespace, UID: types.UID(fmt.Sprintf("sandbox-%d", n)), Labels: answers, ResourceVersion: fmt.Sprint(n),
 			Annotations:     map[string]string{agents.SandboxTemplateRefAnnotation: "worker"},
 			OwnerReferences: owner(extensions.SandboxClaimKind, claim.Name, claim.UID),
 		},
@@ -150,7 +150,7 @@ func rightPod(name string, sandboxUID, uid, claimUID types.UID) *corev1.Pod {
 	user := int64(65532)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: namespace, UID: uid, Labels: map[string]string{claimUIDLabel: string(claimUID)},
+			Name: name, Namespace: namespace, UID: uid, ResourceVersion: "1", Labels: map[string]string{claimUIDLabel: string(claimUID)},
 			OwnerReferences: owner(agents.SandboxKind, name, sandboxUID),
 		},
 		Spec: corev1.PodSpec{
@@ -193,7 +193,7 @@ func (c *cluster) delete(a kubetesting.Action) (bool, runtime.Object, error) {
 	if err != nil {
 		return true, nil, err
 	}
-	claim := as[extensions.SandboxClaim](raw)
+	claim := c.claim(raw)
 	if want := action.DeleteOptions.Preconditions; want == nil || want.UID == nil || *want.UID != claim.UID {
 		return true, nil, apierrors.NewConflict(claimResource.GroupResource(), action.Name, errors.New("another UID"))
 	}
@@ -210,6 +210,16 @@ func (c *cluster) delete(a kubetesting.Action) (bool, runtime.Object, error) {
 	}
 	c.sweep(claim.UID)
 	return true, nil, c.custom.Tracker().Delete(claimResource, namespace, action.Name)
+}
+
+func (c *cluster) claim(o runtime.Object) *extensions.SandboxClaim {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		c.t.Fatalf("a claim is %T", o)
+	}
+	claim, err := typed[extensions.SandboxClaim](u)
+	c.must(err)
+	return claim
 }
 
 // sweep removes what answers to a claim. It asks the trackers: a reactor that asks the

@@ -98,7 +98,7 @@ func (p *Provider) List(ctx context.Context) ([]sandbox.Instance, error) {
 	if err != nil {
 		return nil, unanswered(ctx, err, op)
 	}
-	pods, err := p.api.pods(ctx, claimUIDLabel)
+	pods, err := p.api.pods(ctx, claimUIDLabel, "")
 	if err != nil {
 		return nil, unanswered(ctx, err, op)
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -44,27 +46,92 @@ type view struct {
 	pods      []*corev1.Pod
 }
 
-// look reads everything that answers to a claim from the API server. What the caches
-// know beside it can only be more, and so only make it a refusal.
+// revisions of sandboxes and pods that a view need not be newer than; empty are those of
+// now.
+type revisions struct{ sandboxes, pods string }
+
+// look reads what answers to a claim from the API server. Where the caches know of an
+// answer, nothing that they know of is missed, of which there might be more than one;
+// and the one that there is, is as it is now. Where they know of none, all is read as
+// it is now, which takes longer.
 func (p *Provider) look(ctx context.Context, name string, uid types.UID) (view, error) {
+	since := p.caches.revisions() // before what is known by then
+	known := p.caches.view(p.api.namespace+"/"+name, uid)
+	if len(known.sandboxes) == 0 || len(known.pods) == 0 || since.sandboxes == "" || since.pods == "" {
+		return p.lookNow(ctx, name, uid)
+	}
 	var v view
-	claim, err := p.api.claim(ctx, name)
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { v.claim, err = p.claimOf(gctx, name, uid); return err })
+	g.Go(func() (err error) { v.pods, err = p.api.pods(gctx, byClaim(uid), since.pods); return err })
+	g.Go(func() (err error) {
+		v.sandboxes, err = p.api.sandboxes(gctx, byClaim(uid), since.sandboxes)
+		return err
+	})
+	if err := g.Wait(); apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return p.lookNow(ctx, name, uid) // another API server, which is behind, or one that was restored
+	} else if err != nil {
 		return v, err
-	case claim.UID == uid:
-		v.claim = claim
 	}
-	// Pods before sandboxes: a pod carries the label only after its sandbox was adopted,
-	// so that whoever sees the pod sees the sandbox.
-	if v.pods, err = p.api.pods(ctx, byClaim(uid)); err != nil {
-		return v, err
-	}
-	if v.sandboxes, err = p.api.sandboxes(ctx, byClaim(uid)); err != nil {
+	if err := p.readBack(ctx, &v); err != nil {
 		return v, err
 	}
 	return v, p.addUnlabelled(ctx, &v, uid)
+}
+
+// readBack reads what a list found once more: a list may be older than an object.
+func (p *Provider) readBack(ctx context.Context, v *view) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for i, s := range v.sandboxes {
+		g.Go(func() error {
+			now, err := p.api.sandbox(ctx, s.Name)
+			if err != nil || now.UID != s.UID {
+				now = nil
+			}
+			v.sandboxes[i] = now
+			return ignoreGone(err)
+		})
+	}
+	for i, pod := range v.pods {
+		g.Go(func() error {
+			now, err := p.api.pod(ctx, pod.Name)
+			if err != nil || now.UID != pod.UID {
+				now = nil
+			}
+			v.pods[i] = now
+			return ignoreGone(err)
+		})
+	}
+	err := g.Wait()
+	v.sandboxes = slices.DeleteFunc(v.sandboxes, func(s *agents.Sandbox) bool { return s == nil })
+	v.pods = slices.DeleteFunc(v.pods, func(pod *corev1.Pod) bool { return pod == nil })
+	return err
+}
+
+// lookNow reads all that answers to a claim as it is now. What the caches know beside it
+// can only be more, and so only make it a refusal.
+func (p *Provider) lookNow(ctx context.Context, name string, uid types.UID) (v view, err error) {
+	if v.claim, err = p.claimOf(ctx, name, uid); err != nil {
+		return v, err
+	}
+	// Pods before sandboxes: a pod carries the label only after its sandbox was adopted,
+	// so that whoever sees the pod sees the sandbox.
+	if v.pods, err = p.api.pods(ctx, byClaim(uid), ""); err != nil {
+		return v, err
+	}
+	if v.sandboxes, err = p.api.sandboxes(ctx, byClaim(uid), ""); err != nil {
+		return v, err
+	}
+	return v, p.addUnlabelled(ctx, &v, uid)
+}
+
+// claimOf gives the claim of that UID, nil where there is none.
+func (p *Provider) claimOf(ctx context.Context, name string, uid types.UID) (*extensions.SandboxClaim, error) {
+	claim, err := p.api.claim(ctx, name)
+	if err != nil || claim.UID != uid {
+		return nil, ignoreGone(err)
+	}
+	return claim, nil
 }
 
 // addUnlabelled finds what a claim or its sandbox controls and what does not carry the
@@ -86,24 +153,18 @@ func (p *Provider) addUnlabelled(ctx context.Context, v *view, uid types.UID) er
 }
 
 func (p *Provider) add(ctx context.Context, v *view, o metav1.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	if _, pod := o.(*corev1.Pod); pod {
-		now, err := p.api.Core.CoreV1().Pods(p.api.namespace).Get(ctx, o.GetName(), metav1.GetOptions{})
+		now, err := p.api.pod(ctx, o.GetName())
 		if err == nil && now.UID == o.GetUID() && !hasPod(v.pods, now.UID) {
 			v.pods = append(v.pods, now)
 		}
 		return ignoreGone(err)
 	}
-	raw, err := p.api.Custom.Resource(sandboxResource).Namespace(p.api.namespace).Get(ctx, o.GetName(), metav1.GetOptions{})
-	if err != nil {
-		return ignoreGone(err)
-	}
-	now, err := typed[agents.Sandbox](raw)
+	now, err := p.api.sandbox(ctx, o.GetName())
 	if err == nil && now.UID == o.GetUID() && !hasSandbox(v.sandboxes, now.UID) {
 		v.sandboxes = append(v.sandboxes, now)
 	}
-	return err
+	return ignoreGone(err)
 }
 
 func ignoreGone(err error) error {
