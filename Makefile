@@ -127,6 +127,22 @@ test-installation: build ## Test a cluster with everything in pods, the README's
 test-hosted: build ## Have programs of the profiles acp and stdio work in pods of a cluster (tests/cluster/hosted)
 	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/hosted CLUSTER_IMAGES="$(INSTALLED) cofferdam-acpagent cofferdam-lineprogram"
 
+# An installation with sandboxes for hard use. By hand: AT_ONCE is how many bindings work at a time.
+SANDBOXES = COFFERDAM_BIN_DIR=$(BIN) CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/sandboxes.test -test.v -test.timeout 4h
+bin/sandboxes.test: build bin/manifests
+	@$(MAKE) images IMAGES="$(addprefix cofferdam-,dns ferretdb mcp-files nodeidentity openfga) $(notdir $(wildcard services/*))" >&2
+	@CGO_ENABLED=0 $(GO) test -c $(TESTFLAGS) -tags cluster -o $(BIN)/sandboxes.test ./tests/cluster/sandboxes
+.PHONY: bin/sandboxes.test test-sandboxes cluster-bindings bench-claim
+
+test-sandboxes: bin/sandboxes.test ## On a cluster: limits of pods, disks, and some bindings of which nothing is left
+	@start=$$SECONDS; cd tests/cluster; $(SANDBOXES) >&2; printf '{"target":"test-sandboxes","passed":true,"seconds":%d}\n' $$((SECONDS - start))
+
+cluster-bindings: bin/sandboxes.test ## Let BINDINGS (1000) run on a cluster, at most 20 alive at a time, and look for what they leave
+	@cd tests/cluster; BINDINGS=$(BINDINGS) $(SANDBOXES) -test.run '^TestTurnover$$' | tee /dev/stderr | grep '^{"target":"cluster-bindings"'
+
+bench-claim: bin/sandboxes.test ## Time a claim until its worker is bound beside the bare claim of agent-sandbox, CLAIMS (20) rounds
+	@cd tests/cluster; CLAIMS=$${CLAIMS:-20} $(SANDBOXES) -test.run '^TestClaims$$' | tee /dev/stderr | grep '^{"target":"bench-claim"'
+
 .PHONY: test-race
 test-race: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Look for races: every test uncached, in random order, on 1 and 4 processors
 	@start=$$SECONDS; \
