@@ -200,15 +200,15 @@ func warmOf(s *agents.Sandbox, pool string) bool {
 		meta.IsStatusConditionTrue(s.Status.Conditions, ready)
 }
 
-// claimed counts the claims of a pool.
-func (c *caches) claimed(pool string) int {
-	n := 0
+// claimed are the claims of a pool.
+func (c *caches) claimed(pool string) []*extensions.SandboxClaim {
+	var out []*extensions.SandboxClaim
 	for _, o := range c.claims.GetStore().List() {
 		if s := as[extensions.SandboxClaim](o); s != nil && s.Spec.WarmPoolRef.Name == pool {
-			n++
+			out = append(out, s)
 		}
 	}
-	return n
+	return out
 }
 
 func indexed(informer cache.SharedIndexInformer, index string, uid types.UID) []any {

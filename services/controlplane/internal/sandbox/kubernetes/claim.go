@@ -53,7 +53,10 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 	if err != nil {
 		return sandbox.Instance{}, err
 	}
-	claim, err := p.claimFor(ctx, profile, c.Name)
+	// Once the claim is answered, or given up, the caches have been told of it.
+	place := p.making.enter(c.Name, profile.WarmPool)
+	defer p.making.leave(place)
+	claim, err := p.claimFor(ctx, profile, place)
 	if err != nil {
 		return p.withoutAPI(ctx, c.Name, err, op)
 	}
@@ -115,9 +118,10 @@ func (p *Provider) profileOf(c sandbox.Claim) (*Profile, error) {
 // claimFor gives the claim of that name, made if there is none. Where the API server
 // does not answer it is asked again for a while: a create whose answer was lost is
 // read back.
-func (p *Provider) claimFor(ctx context.Context, profile *Profile, name string) (*extensions.SandboxClaim, error) {
+func (p *Provider) claimFor(ctx context.Context, profile *Profile, place *call) (*extensions.SandboxClaim, error) {
 	ctx, end := step(ctx, "kubernetes.create")
 	defer end()
+	name := place.name
 	if _, before := p.exits.of(name); before {
 		claim, err := p.api.claim(ctx, name) // not asked for long: it may be given without
 		if err == nil && claim.DeletionTimestamp == nil {
@@ -129,7 +133,7 @@ func (p *Provider) claimFor(ctx context.Context, profile *Profile, name string) 
 	}
 	var claim *extensions.SandboxClaim
 	err := patiently(ctx, func() (err error) {
-		claim, err = p.obtain(ctx, profile, name)
+		claim, err = p.obtain(ctx, profile, place)
 		return err
 	})
 	return claim, err
@@ -162,8 +166,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // obtain creates a claim, or reads it back. A claim of an earlier try that is still
 // being deleted is waited for.
-func (p *Provider) obtain(ctx context.Context, profile *Profile, name string) (*extensions.SandboxClaim, error) {
+func (p *Provider) obtain(ctx context.Context, profile *Profile, place *call) (*extensions.SandboxClaim, error) {
 	const op = "kubernetes.Claim"
+	name := place.name
 	for {
 		claim, err := p.api.claim(ctx, name)
 		switch {
@@ -180,7 +185,7 @@ func (p *Provider) obtain(ctx context.Context, profile *Profile, name string) (*
 		case !apierrors.IsNotFound(err):
 			return nil, err
 		}
-		if err := p.room(ctx, profile); err != nil {
+		if err := p.room(ctx, profile, place); err != nil {
 			return nil, err
 		}
 		claim, err = p.api.create(ctx, name, profile.WarmPool, time.Now().Add(profile.lifetime()))
@@ -214,7 +219,7 @@ func (p *Provider) Room(ctx context.Context, c sandbox.Claim) error {
 		if _, given := p.exits.of(c.Name); given {
 			return nil
 		}
-		err = p.room(ctx, profile)
+		err = p.room(ctx, profile, nil)
 	}
 	if !fault.Is(err, fault.SandboxCapacity) {
 		return nil // the claim will say what is wrong with it
@@ -225,22 +230,33 @@ func (p *Provider) Room(ctx context.Context, c sandbox.Claim) error {
 	return err
 }
 
-// room refuses a claim that could not be answered. The caches say whether it is worth
-// asking.
-func (p *Provider) room(ctx context.Context, profile *Profile) error {
+// room refuses a claim that could not be answered. What this replica makes at the same
+// moment counts where it came first; place is nil for a claim that nobody makes yet.
+// The caches say whether it is worth asking.
+func (p *Provider) room(ctx context.Context, profile *Profile, place *call) error {
 	const op = "kubernetes.Claim"
-	if p.caches.claimed(profile.WarmPool) >= profile.Max {
+	others := p.making.before(place, profile.WarmPool)
+	full := func(claims []*extensions.SandboxClaim) bool {
+		names := make(map[string]struct{}, len(claims)+len(others))
+		for _, name := range others {
+			names[name] = struct{}{}
+		}
+		for _, c := range claims {
+			if c.Spec.WarmPoolRef.Name == profile.WarmPool {
+				names[c.Name] = struct{}{}
+			}
+		}
+		if place != nil {
+			delete(names, place.name) // two calls about one claim
+		}
+		return len(names) >= profile.Max
+	}
+	if full(p.caches.claimed(profile.WarmPool)) {
 		claims, err := p.api.claims(ctx)
 		if err != nil {
 			return err
 		}
-		n := 0
-		for _, c := range claims {
-			if c.Spec.WarmPoolRef.Name == profile.WarmPool {
-				n++
-			}
-		}
-		if n >= profile.Max {
+		if full(claims) {
 			return fault.Wrap(errMax, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
 		}
 	}

@@ -261,6 +261,39 @@ func TestMax(t *testing.T) {
 	})
 }
 
+// Claims at the same moment share the places that are left.
+func TestMaxAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		profile := rightProfile()
+		profile.Max = 3
+		p := c.provider(profile)
+		got := make(chan error, 10)
+		for i := range cap(got) {
+			go func() {
+				_, err := p.Claim(t.Context(), claimOf(fmt.Sprintf("hc-%d", i)))
+				got <- err
+			}()
+		}
+		given := 0
+		for range cap(got) {
+			if err := <-got; err == nil {
+				given++
+			} else {
+				wantCode(t, "one too many", err, fault.SandboxCapacity)
+			}
+		}
+		if left := c.claims(); given != 3 || len(left) != 3 {
+			t.Errorf("%d given, left: %v", given, left)
+		}
+		c.must(p.Release(t.Context(), c.claims()[0]))
+		synctest.Wait()
+		_, err := p.Claim(t.Context(), claimOf("hc-10"))
+		c.must(err)
+		c.must(p.Close())
+	})
+}
+
 // Without the API what was given is given again, and nothing else is.
 func TestTheAPIIsAway(t *testing.T) {
 	for name, failure := range map[string]error{

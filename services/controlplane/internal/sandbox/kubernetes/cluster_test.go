@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,7 +18,6 @@ import (
 	agents "sigs.k8s.io/agent-sandbox/api/v1beta1"
 	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 
-	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 	"cofferdam.dev/services/controlplane/internal/sandbox/sandboxtest"
 )
@@ -162,124 +158,6 @@ func (c *realCluster) empty(t *testing.T, p *Provider) {
 	must(t, err)
 	for _, in := range list {
 		must(t, p.Release(ctx, in.ClaimName))
-	}
-}
-
-// Twenty bindings at once, warm and cold: distinct claims, sandboxes and pods, each
-// pod its own lease's; and after a release nothing is left.
-func TestTwentyOnACluster(t *testing.T) {
-	c := openCluster(t)
-	p := c.provider(t)
-	c.full(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	const n = 20
-	got := make([]sandbox.Instance, n)
-	took := make([]time.Duration, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			began := time.Now()
-			in, err := p.Claim(ctx, claimOf(fmt.Sprintf("hc-%d", i)))
-			if err != nil {
-				t.Error(err)
-			}
-			got[i], took[i] = in, time.Since(began)
-		})
-	}
-	wg.Wait()
-	slices.Sort(took)
-	t.Logf("20 claims at once from a pool of %d: p50 %v, longest %v", warmSize, took[n/2], took[n-1])
-	distinct := map[string]bool{}
-	for _, in := range got {
-		distinct[in.ClaimUID], distinct[in.SandboxUID], distinct[in.UID], distinct[in.Address] = true, true, true, true
-	}
-	if len(distinct) != 4*n {
-		t.Errorf("%d distinct UIDs and addresses of %d", len(distinct), 4*n)
-	}
-	for i, in := range got {
-		wg.Go(func() {
-			if again, err := p.Claim(ctx, claimOf(in.ClaimName)); err != nil || again != in {
-				t.Errorf("%+v, then %+v, %v", in, again, err)
-			}
-			must(t, p.Release(ctx, got[i].ClaimName))
-		})
-	}
-	wg.Wait()
-	pods, err := p.api.pods(ctx, claimUIDLabel, "")
-	must(t, err)
-	for _, pod := range pods {
-		if slices.ContainsFunc(got, func(in sandbox.Instance) bool { return in.ClaimUID == pod.Labels[claimUIDLabel] }) {
-			t.Errorf("left: %s", pod.Name)
-		}
-	}
-}
-
-// The refusals that need a real scheduler, kubelet and controller.
-func TestRefusalsOnACluster(t *testing.T) {
-	c := openCluster(t)
-	p := c.provider(t)
-	c.full(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-
-	other := c.provider(t, func(p *Profile) { p.Image = agentImage })
-	_, err := other.Claim(ctx, claimOf("hc-other"))
-	wantCode(t, "a warm pod of another image", err, fault.WorkerMismatch)
-	until(t, "the refused claim's end", func() bool {
-		_, err := p.api.claim(ctx, "hc-other")
-		return apierrors.IsNotFound(err)
-	})
-	c.full(t, p)
-
-	warm := c.provider(t, func(p *Profile) { p.ColdStart = false })
-	c.cordon(t, true)
-	t.Cleanup(func() { c.cordon(t, false) })
-	capacity := false
-	for i := range warmSize + 2 {
-		if _, err := warm.Claim(ctx, claimOf(fmt.Sprintf("hc-warm-%d", i))); err != nil {
-			wantCode(t, "an empty pool", err, fault.SandboxCapacity)
-			capacity = true
-		}
-	}
-	if !capacity {
-		t.Error("a pool that cannot refill was never empty")
-	}
-	_, err = p.Claim(ctx, claimOf("hc-cold"))
-	wantCode(t, "no node for a cold start", err, fault.SandboxCapacity)
-	c.cordon(t, false)
-	until(t, "a claim after the node is back", func() bool {
-		_, err := p.Claim(ctx, claimOf("hc-healed"))
-		return err == nil
-	})
-
-	in, err := p.Claim(ctx, claimOf("hc-healed"))
-	must(t, err)
-	c.deletePod(t, in)
-	until(t, "another pod under the same name", func() bool {
-		again, err := p.Claim(ctx, claimOf("hc-healed"))
-		return err == nil && again.UID != in.UID && again.ClaimUID == in.ClaimUID
-	})
-	alive, err := p.Alive(ctx, "hc-healed", in.UID)
-	if err != nil || alive {
-		t.Errorf("the pod that is gone is alive: %v, %v", alive, err)
-	}
-	if exit := <-p.Exits(); exit.UID != in.UID {
-		t.Errorf("%+v", exit)
-	}
-	for _, q := range []*Provider{p, warm, other} {
-		c.empty(t, q)
-	}
-}
-
-func (c *realCluster) cordon(t *testing.T, on bool) {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	must(t, err)
-	for i := range nodes.Items {
-		_, err := c.Core.CoreV1().Nodes().Patch(ctx, nodes.Items[i].Name, types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, on), metav1.PatchOptions{})
-		must(t, err)
 	}
 }
 

@@ -24,7 +24,7 @@ func (p *Provider) registerGauges(meter metric.Meter) (metric.Registration, erro
 			profile := &p.cfg.Profiles[i]
 			at := metric.WithAttributes(attribute.String("profile", profile.Name))
 			o.ObserveInt64(warm, int64(p.caches.warm(profile.WarmPool)), at)
-			o.ObserveInt64(claimed, int64(p.caches.claimed(profile.WarmPool)), at)
+			o.ObserveInt64(claimed, int64(len(p.caches.claimed(profile.WarmPool))), at)
 		}
 		return nil
 	}, warm, claimed)

@@ -117,6 +117,7 @@ type Provider struct {
 	cfg    Config
 	api    client
 	caches *caches
+	making making
 	bell   *bell
 	exits  *exits
 	gauges metric.Registration

@@ -75,8 +75,8 @@ type Profile struct {
 	// none. Without it such a claim is told to come again.
 	ColdStart bool `json:"cold_start,omitempty"`
 	// Max is how many claims of the profile may be there at once, 1000 by default.
-	// Replicas that claim at the same moment can exceed it by one each; the quota of
-	// the namespace is what is exact.
+	// One replica keeps to it. Several that claim at the same moment can exceed it by
+	// what each of them is about to claim; the quota of the namespace is what is exact.
 	Max int `json:"max,omitempty"`
 	// LifetimeSeconds is how long a sandbox may live after it was claimed; a day by
 	// default.
