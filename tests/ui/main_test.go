@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +19,27 @@ import (
 	"github.com/chromedp/chromedp"
 	"go.uber.org/goleak"
 
+	"cofferdam.dev/tests/internal/gate"
 	"cofferdam.dev/tests/stack"
 )
 
+// gateArgument before a folder makes this program the MCP server of it, whose tool asks
+// the user something.
+const gateArgument = "--gate"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == gateArgument {
+		if err := gate.Serve(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
 // patience bounds a wait for something that must come. It is no measure of anything.
 const patience = time.Minute
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // page is one tab on the page of a stack.
 type page struct {
@@ -43,8 +58,30 @@ const approving = "careful"
 func agents() ([]byte, error) {
 	return json.Marshal(map[string]any{"agents": []any{map[string]any{
 		"agent_id": approving, "name": `<b onclick="x">Careful</b>`, "organization": "default", "harness": "native", "adapter_version": "1.1.0",
-		"model_alias": "demo", "profile": "local", "tools": []string{"fs.list_directory", "fs.read_text_file"}, "approve_tools": []string{"fs.read_text_file"},
+		"model_alias": "demo", "profile": "local", "tools": []string{"fs.list_directory", "fs.read_text_file", "gate.ask"}, "approve_tools": []string{"fs.read_text_file"},
 	}}})
+}
+
+// asking gives the file that configures the gate as a further MCP server.
+func asking(t *testing.T, folder string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	credential, shared := filepath.Join(folder, "credential"), filepath.Join(folder, "gate")
+	raw, err := json.Marshal(map[string]any{"servers": []any{map[string]any{
+		"namespace": "gate", "transport": "stdio", "command": []string{self, gateArgument, shared}, "tools": []string{gate.ToolAsk},
+		"tool_options": map[string]any{gate.ToolAsk: map[string]any{"read_only": true}}, "timeout": "1m", "write_folders": []string{shared},
+		"credential": map[string]any{"source": "file", "path": credential, "env": gate.CredentialVariable},
+	}}})
+	config := filepath.Join(folder, "mcp.json")
+	// The server is another user, who shares this folder of a closed one.
+	if err = errors.Join(err, os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777), //nolint:gosec // see above
+		os.WriteFile(credential, []byte("none\n"), 0o600), os.WriteFile(config, raw, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return config
 }
 
 // open starts a stack and a browser. Both end with the test.
@@ -61,7 +98,7 @@ func open(t *testing.T) *page {
 		t.Fatal(err)
 	}
 	p := &page{}
-	if p.Stack, err = stack.Up(t.Context(), stack.Need(t), filepath.Join(folder, "data"), "--agents", file); err != nil {
+	if p.Stack, err = stack.Up(t.Context(), stack.Need(t), filepath.Join(folder, "data"), "--agents", file, "--mcp-config", asking(t, folder)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

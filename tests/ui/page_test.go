@@ -2,9 +2,11 @@ package ui
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -18,6 +20,8 @@ func TestThePage(t *testing.T) {
 	p.signIn(t)
 	p.hostile(t)
 	p.decides(t)
+	p.decidesSeveral(t)
+	p.fillsInAForm(t)
 	p.watchesAndStops(t)
 	p.healthy(t)
 	p.signsOut(t)
@@ -100,6 +104,77 @@ func (p *page) decides(t *testing.T) {
 	}
 	p.keys(t, kb.Enter)
 	p.says(t, "The run ended: success.")
+}
+
+// successes is how many runs of the conversation on the page have succeeded.
+const successes = `(document.getElementById("log").textContent.split("The run ended: success.").length - 1)`
+
+// tell says something of several lines, and sends it by a key.
+func (p *page) tell(t *testing.T, message string) {
+	t.Helper()
+	p.do(t, chromedp.Focus("#message"))
+	for i, l := range strings.Split(message, "\n") {
+		if i > 0 {
+			p.do(t, chromedp.KeyEvent(kb.Enter, chromedp.KeyModifiers(input.ModifierShift)))
+		}
+		p.keys(t, l)
+	}
+	p.keys(t, kb.Enter)
+	p.do(t, chromedp.WaitVisible("#answer"))
+}
+
+// decidesSeveral is asked about three calls at once, and answers with one decision on
+// each: one is made, one as it was edited, one not.
+func (p *page) decidesSeveral(t *testing.T) {
+	t.Helper()
+	before := value[int](t, p, successes)
+	call := `>>call fs.read_text_file {"path":"nobody-has-this.txt"}`
+	p.tell(t, call+"\n"+call+"\n"+call)
+	if n := value[int](t, p, `document.querySelectorAll("#answer fieldset").length`); n != 3 {
+		t.Fatalf("%d calls are asked about", n)
+	}
+	if n := value[int](t, p, `document.querySelectorAll("#answer button").length`); n != 1 {
+		t.Errorf("%d buttons answer", n)
+	}
+	p.do(t,
+		chromedp.SetValue("#answer fieldset:nth-of-type(2) select", "edit"),
+		chromedp.SetValue("#answer fieldset:nth-of-type(2) textarea", `{"path":"notes.txt"}`),
+		chromedp.SetValue("#answer fieldset:nth-of-type(3) select", "reject"),
+		chromedp.Focus("#answer button"))
+	p.keys(t, kb.Enter)
+	p.until(t, successes+" === "+strconv.Itoa(before+1))
+	if left := value[int](t, p, `document.querySelectorAll("#answer").length`); left != 0 {
+		t.Error("it still asks")
+	}
+	// The state of the record: nothing waits any more, and each call has its end.
+	tools := value[[]string](t, p, `[...document.querySelectorAll("#log .tool")].map((l) => l.textContent)`)
+	last := strings.Join(tools[max(len(tools)-6, 0):], "\n")
+	if !strings.Contains(last, "tool_denied") {
+		t.Errorf("none was rejected: %q", tools)
+	}
+}
+
+// fillsInAForm is asked for a word by a tool, dismisses that once, and then gives it.
+func (p *page) fillsInAForm(t *testing.T) {
+	t.Helper()
+	before := value[int](t, p, successes)
+	p.tell(t, ">>call gate.ask {}")
+	if text := value[string](t, p, `document.querySelector("#answer legend").textContent`); !strings.Contains(text, "Which branch?") {
+		t.Errorf("it asks %q", text)
+	}
+	p.until(t, `document.activeElement.tagName === "INPUT" || document.activeElement.tagName === "BUTTON"`)
+	p.do(t, chromedp.Focus("#answer input"))
+	p.keys(t, kb.Enter) // it is required, and empty
+	if n := value[int](t, p, `document.querySelectorAll("#answer input:invalid").length`); n != 1 {
+		t.Error("an empty answer is sent")
+	}
+	p.keys(t, "release-7"+kb.Enter)
+	p.until(t, successes+" === "+strconv.Itoa(before+1))
+	p.says(t, "release-7")
+	p.tell(t, ">>call gate.ask {}")
+	p.do(t, chromedp.Focus(`#answer button[value="cancelled"]`))
+	p.keys(t, kb.Enter)
+	p.until(t, successes+" === "+strconv.Itoa(before+2))
 }
 
 // watchesAndStops sees where the conversation lives while a run goes on, and ends it.

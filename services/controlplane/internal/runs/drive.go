@@ -66,7 +66,7 @@ func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartReques
 		s.drivers.Go(func() {
 			defer s.hub.done(run.ID)
 			defer cancel()
-			d.drive(ctx)
+			d.drive(ctx, rec)
 		})
 	}
 	s.drainingMu.Unlock()
@@ -89,13 +89,16 @@ func (s *Service) notDriven(rec binding.Record) {
 }
 
 // drive has no error: whatever happens becomes how the run ends.
-func (d *driver) drive(ctx context.Context) {
+func (d *driver) drive(ctx context.Context, rec binding.Record) {
 	err := patient(ctx, func() (err error) {
 		d.grant, err = d.s.cfg.Guard.Admit(ctx, d.env)
 		return err
 	})
 	if err != nil {
 		d.s.cfg.Logger.WarnContext(ctx, "run could not be driven", "error", err.Error())
+		if d.s.stop.Err() != nil {
+			d.s.notDriven(rec) //nolint:contextcheck // its context is that of the service, which is over
+		}
 		return
 	}
 	// The owner beats until the run is concluded: it drives it that long.

@@ -369,6 +369,11 @@ byId("where").addEventListener("submit", (ev) => {
   byId("asks").replaceChildren();
   pending().catch((err) => say(err.message));
 });
+byId("message").addEventListener("keydown", (ev) => {
+  if (ev.key !== "Enter" || ev.shiftKey || ev.isComposing) return;
+  ev.preventDefault();
+  byId("say").requestSubmit();
+});
 byId("say").addEventListener("submit", (ev) => {
   ev.preventDefault();
   const message = byId("message").value;
