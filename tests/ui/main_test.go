@@ -69,16 +69,15 @@ func asking(t *testing.T, folder string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	credential, shared := filepath.Join(folder, "credential"), filepath.Join(folder, "gate")
+	shared := filepath.Join(folder, "gate")
 	raw, err := json.Marshal(map[string]any{"servers": []any{map[string]any{
 		"namespace": "gate", "transport": "stdio", "command": []string{self, gateArgument, shared}, "tools": []string{gate.ToolAsk},
 		"tool_options": map[string]any{gate.ToolAsk: map[string]any{"read_only": true}}, "timeout": "1m", "write_folders": []string{shared},
-		"credential": map[string]any{"source": "file", "path": credential, "env": gate.CredentialVariable},
 	}}})
 	config := filepath.Join(folder, "mcp.json")
 	// The server is another user, who shares this folder of a closed one.
-	if err = errors.Join(err, os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777), //nolint:gosec // see above
-		os.WriteFile(credential, []byte("none\n"), 0o600), os.WriteFile(config, raw, 0o600)); err != nil {
+	if err = errors.Join(err, os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777),
+		os.WriteFile(config, raw, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return config
