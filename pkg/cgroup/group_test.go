@@ -262,7 +262,7 @@ func TestCloseSaysWhatIsLeft(t *testing.T) {
 	if err := m.Close(); err == nil || !strings.Contains(err.Error(), "left") {
 		t.Errorf("close: %v", err)
 	}
-	if missing, err := Probe(); err != nil || len(missing) != len(m.Missing()) { // sweeps
+	if missing, err := Probe(t.Context()); err != nil || len(missing) != len(m.Missing()) { // sweeps
 		t.Errorf("probe: %v, %v", missing, err)
 	}
 }

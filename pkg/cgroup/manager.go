@@ -79,9 +79,9 @@ type own struct {
 	lock *os.File
 }
 
-// Probe says which controllers a [Manager] would miss here.
-func Probe() ([]Missing, error) {
-	m, err := Open(context.Background())
+// Probe says which controllers a [Manager] would miss here. ctx is that of [Open].
+func Probe(ctx context.Context) ([]Missing, error) {
+	m, err := Open(ctx)
 	if err != nil {
 		return nil, err
 	}

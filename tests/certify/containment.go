@@ -25,7 +25,7 @@ const most = 4
 func containment(ctx context.Context, w *world, l *ledger) {
 	l.holds("a run that does not end is ended at its deadline, a neighbour works on meanwhile, and its conversation goes on", w.endless(ctx))
 	const limits = "memory, processes, storage and processor time are bounded"
-	missing, err := cgroup.Probe()
+	missing, err := cgroup.Probe(ctx)
 	switch {
 	case os.Geteuid() != 0:
 		l.notRun(limits, "what uses them up is put into the control groups of a sandbox: run it as root")
