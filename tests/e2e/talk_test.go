@@ -237,22 +237,8 @@ func (c *talk) sees(t *testing.T, runID, typ string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), conditionTimeout)
 	defer cancel()
-	s, err := c.client.Stream(ctx, runID, nil)
-	if err != nil {
+	if err := c.client.Sees(ctx, runID, typ); err != nil {
 		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }() // nothing is left to read
-	for {
-		e, err := s.NextEvent()
-		if err != nil {
-			t.Fatalf("waiting for %s: %v", typ, err)
-		}
-		if e.Type == typ {
-			return
-		}
-		if e.Terminal() {
-			t.Fatalf("waiting for %s: the run ended: %s", typ, e.Raw)
-		}
 	}
 }
 

@@ -20,19 +20,24 @@ type fuzzTarget struct {
 
 var fuzzFunction = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(\w+ \*testing\.F\)`)
 
-// fuzzAll runs every fuzz target of the workspace for the time given, one after
-// another, and ends with one JSON line. No target is an error, and so is a
-// crash; the input that caused it then lies in the package's testdata/fuzz.
-func fuzzAll(ctx context.Context, each time.Duration, stdout io.Writer) error {
+// listTests gives the packages of the workspace with the names of their test files.
+func listTests(ctx context.Context) ([]goPackage, error) {
 	modules, err := listModules(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	args := []string{"-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Error"}
 	for _, m := range modules {
 		args = append(args, filepath.Join(m.Dir, "..."))
 	}
-	packages, err := listPackages(ctx, ".", true, args...)
+	return listPackages(ctx, ".", true, args...)
+}
+
+// fuzzAll runs every fuzz target of the workspace for the time given, one after
+// another, and ends with one JSON line. No target is an error, and so is a
+// crash; the input that caused it then lies in the package's testdata/fuzz.
+func fuzzAll(ctx context.Context, each time.Duration, stdout io.Writer) error {
+	packages, err := listTests(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,15 +15,7 @@ import (
 // checkLeaks sees that every package of the workspace that has tests looks for
 // goroutines that they leave behind, and ends with one JSON line.
 func checkLeaks(ctx context.Context, stdout io.Writer) error {
-	modules, err := listModules(ctx)
-	if err != nil {
-		return err
-	}
-	args := []string{"-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Error"}
-	for _, m := range modules {
-		args = append(args, filepath.Join(m.Dir, "..."))
-	}
-	packages, err := listPackages(ctx, ".", true, args...)
+	packages, err := listTests(ctx)
 	if err != nil {
 		return err
 	}

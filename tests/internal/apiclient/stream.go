@@ -186,3 +186,24 @@ func (s *Stream) Rest() ([]Event, error) {
 		events = append(events, e)
 	}
 }
+
+// Sees waits until the log of a run has an event of a type. A run that ends before is
+// an error.
+func (c *Client) Sees(ctx context.Context, runID, typ string) error {
+	s, err := c.Stream(ctx, runID, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }() // nothing is left to read
+	for {
+		e, err := s.NextEvent()
+		switch {
+		case err != nil:
+			return fmt.Errorf("waiting for %s: %w", typ, err)
+		case e.Type == typ:
+			return nil
+		case e.Terminal():
+			return fmt.Errorf("waiting for %s: the run ended: %s", typ, e.Raw)
+		}
+	}
+}

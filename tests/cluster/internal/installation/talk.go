@@ -227,22 +227,8 @@ func (c *Talk) Sees(t testing.TB, run apiclient.Started, typ string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runTimeout)
 	defer cancel()
-	s, err := c.User.Stream(ctx, run.RunID, nil)
-	if err != nil {
+	if err := c.User.Sees(ctx, run.RunID, typ); err != nil {
 		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }() // nothing is left to read
-	for {
-		e, err := s.NextEvent()
-		if err != nil {
-			t.Fatalf("waiting for %s: %v", typ, err)
-		}
-		if e.Type == typ {
-			return
-		}
-		if e.Terminal() {
-			t.Fatalf("waiting for %s: the run ended: %s", typ, e.Raw)
-		}
 	}
 }
 

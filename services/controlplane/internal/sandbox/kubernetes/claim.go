@@ -53,7 +53,8 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 	if err != nil {
 		return sandbox.Instance{}, err
 	}
-	// Once the claim is answered, or given up, the caches have been told of it.
+	// A claim that is answered or given up is in the caches by then, since a watch told of
+	// its answer; the quota of the namespace is what is exact.
 	place := p.making.enter(c.Name, profile.WarmPool)
 	defer p.making.leave(place)
 	claim, err := p.claimFor(ctx, profile, place)
