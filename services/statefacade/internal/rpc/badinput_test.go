@@ -117,10 +117,11 @@ func TestBadSnapshots(t *testing.T) {
 		t.Run(size, func(t *testing.T) {
 			onEachStore(t, func(t *testing.T, o *opened) {
 				store := o.hooks.Snapshots
+				var ref string
 				for name, c := range cases {
 					e := o.stand.Envelope()
-					e.IdempotencyKey = "bad"
-					ref := o.refOf(t, store)
+					e.IdempotencyKey = name
+					before := o.refOf(t, store)
 					o.blobs.room = c.room
 					if c.writes > 0 {
 						g := &going{Snapshots: store}
@@ -130,16 +131,14 @@ func TestBadSnapshots(t *testing.T) {
 					_, err := o.thread().WriteSnapshot(t.Context(), o.stand.Grant(t, e), codec, c.content, c.parts())
 					wantCode(t, err, c.code)
 					o.blobs.room, o.hooks.Snapshots = 0, store
-					if after := o.refOf(t, store); after != ref {
-						t.Errorf("%s, %d bytes: %q can be met, before it was %q", name, len(payload), after, ref)
+					if after := o.refOf(t, store); after != before {
+						t.Errorf("%s, %d bytes: %q can be met, before it was %q", name, len(payload), after, before)
 					}
+					ref, err = o.thread().WriteSnapshot(t.Context(), o.stand.Grant(t, e), codec, is, whole())
+					must(t, err)
 				}
-				e := o.stand.Envelope()
-				e.IdempotencyKey = "bad"
-				ref, err := o.thread().WriteSnapshot(t.Context(), o.stand.Grant(t, e), codec, is, whole())
-				must(t, err)
 				o.badCommits(t, ref, codec)
-				_, err = o.thread().CommitHead(t.Context(), o.stand.Grant(t, o.stand.Envelope()), threadstate.Commit{Codec: codec, Ref: ref})
+				_, err := o.thread().CommitHead(t.Context(), o.stand.Grant(t, o.stand.Envelope()), threadstate.Commit{Codec: codec, Ref: ref})
 				must(t, err)
 				h, err := o.loadedHead(t)
 				must(t, err)
