@@ -94,7 +94,7 @@ images: bin/images ## Build OCI images, their bills of materials and signatures 
 test: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Run every test with the race detector
 	@start=$$SECONDS; \
 	$(GO) test $(RACE) $(TESTFLAGS) $(UNIT_PKGS); \
-	$(GO) test -run '^TestNoFaultFillsTheMemory$$' $(TESTFLAGS) ./services/controlplane/internal/api; \
+	$(GO) test -run 'Fill.*Memory$$' $(TESTFLAGS) ./services/controlplane/internal/api ./services/controlplane/internal/workerclient; \
 	COFFERDAM_BIN_DIR=$(BIN) $(GO) test $(RACE) -count=1 -p=1 $(TESTFLAGS) ./tests/...; \
 	for module in $(OWN_TOOLS); do CGO_ENABLED=0 GOWORK=off $(GO) -C $$module test ./...; done; \
 	printf '{"target":"test","passed":true,"seconds":%d}\n' $$((SECONDS - start))

@@ -30,6 +30,7 @@ const (
 	maxIdleConns    = 16
 	maxIdlePerHost  = 4
 	keepAlivePeriod = 30 * time.Second
+	maxAhead        = 1 << 20 // bytes of an answer that nobody has read; net/http would take 4 MiB for each stream
 )
 
 // ClientOptions are the options of [HTTPClient]. The zero value dials the host of each URL.
@@ -53,7 +54,7 @@ type ClientOptions struct {
 // It speaks HTTP/2 over TLS and refuses a URL that is not https. It follows no redirect and uses no proxy. It sets no
 // deadline for a request, which may be a stream: give each one a context that ends. The first request after a rotation
 // of src opens a new connection; streams on the old one come to their end there. CloseIdleConnections closes every
-// connection without a stream.
+// connection without a stream. Of an answer that is not read at most 1 MiB is taken from the server.
 func HTTPClient(src Source, server spiffeid.ID, opts ClientOptions) *http.Client {
 	return &http.Client{
 		Transport: &transport{src: src, server: server, opts: opts},
@@ -154,6 +155,8 @@ func (t *transport) build() *http.Transport {
 			SendPingTimeout:  pingAfter,
 			PingTimeout:      pingTimeout,
 			WriteByteTimeout: writeTimeout,
+
+			MaxReceiveBufferPerStream: maxAhead,
 		},
 	}
 }
