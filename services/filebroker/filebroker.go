@@ -160,7 +160,7 @@ func (s *Service) collect(ctx context.Context) {
 			s.rt.Logger.WarnContext(ctx, "collection of files did not come to its end; the next one goes on", "error", err.Error())
 		}
 		if c != (files.Collected{}) {
-			s.rt.Logger.InfoContext(ctx, "files were collected", "staged", c.Staged, "objects", c.Objects, "uploads", c.Uploads, "blobs", c.Strays)
+			s.rt.Logger.InfoContext(ctx, "files were collected", "staged", c.Staged, "objects", c.Objects, "contents", c.Contents, "uploads", c.Uploads, "blobs", c.Strays)
 		}
 	}
 }

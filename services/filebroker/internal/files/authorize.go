@@ -16,7 +16,8 @@ type Caller struct {
 	Handles []string
 }
 
-// authorize finds a handle that the caller may use in this direction now.
+// authorize finds a handle that the caller may use in this direction now. id may name one
+// of the contents of a handle; a capability lists the handle alone.
 // Faults: handle_denied where the capability does not list it, or where it is for
 // another binding, epoch, generation, run or direction; handle_invalid where this
 // service never issued it; handle_expired.
@@ -25,6 +26,7 @@ func (s *Service) authorize(ctx context.Context, c Caller, id string, d Directio
 	if err := c.Grant.Validate(); err != nil {
 		return Handle{}, err
 	}
+	id, n := nth(id)
 	if !slices.Contains(c.Handles, id) {
 		return Handle{}, fault.New(fault.HandleDenied, op)
 	}
@@ -40,6 +42,8 @@ func (s *Service) authorize(ctx context.Context, c Caller, id string, d Directio
 		return Handle{}, fault.New(fault.HandleDenied, op)
 	case !s.now().Before(h.ExpiresAt):
 		return Handle{}, fault.New(fault.HandleExpired, op)
+	case n < 0 != (h.Contents == ""), n >= len(split(h.Contents)):
+		return Handle{}, fault.New(fault.HandleInvalid, op)
 	}
 	return h, nil
 }

@@ -4,8 +4,9 @@ import "cofferdam.dev/services/filebroker/internal/digest"
 
 // What the keys of blobs begin with.
 const (
-	objectsPrefix = "objects/"
-	partsPrefix   = "parts/"
+	objectsPrefix  = "objects/"
+	partsPrefix    = "parts/"
+	contentsPrefix = "contents/"
 )
 
 // blobKey puts the objects of a binding under its digest.

@@ -15,8 +15,9 @@ const (
 	// grace is how long something is left alone whose time is over: the clocks of
 	// those who work with it differ.
 	grace = 10 * time.Minute
-	// strayAfter is when a blob is nobody's that no entry names. An entry is there
-	// before its blob, so that this only keeps a clock that is wrong from mattering.
+	// strayAfter is when a blob is nobody's that no entry names. An entry is there before
+	// its blob, and that of a content in the request that wrote the blob, so that this
+	// only keeps a clock that is wrong from mattering.
 	strayAfter = time.Hour
 	// partsAfter is when a part belongs to no upload any more, whatever became of it:
 	// no run lives longer.
@@ -30,6 +31,8 @@ type Collected struct {
 	// Staged objects that did not become visible in time, objects that nothing refers
 	// to, expired uploads, and blobs that no entry names.
 	Staged, Objects, Uploads, Strays int
+	// Contents that nothing came to refer to.
+	Contents int
 }
 
 // Collect removes what no handle, manifest or state refers to:
@@ -39,6 +42,7 @@ type Collected struct {
 //   - objects of an epoch that is over: its conversation was cleared, and no handle is
 //     made for them any more;
 //   - files that were stored by themselves, and that no run was given in time;
+//   - contents of agents that no version came to name in time;
 //   - blobs that no entry names: whoever was to remove one was killed between the two.
 //
 // Everything is decided in the catalogue, in one atomic step each, so that it is safe
@@ -50,6 +54,7 @@ func (s *Service) Collect(ctx context.Context) (c Collected, err error) {
 	err = errors.Join(
 		s.collectUploads(ctx, now, &c),
 		s.collectObjects(ctx, now, &c),
+		s.collectContents(ctx, now, &c),
 		s.collectStrays(ctx, now, &c),
 		s.catalogue.ForgetExpired(ctx, now.Add(-grace)),
 	)
@@ -152,13 +157,23 @@ func (s *Service) collectStrays(ctx context.Context, now time.Time, c *Collected
 		}
 		return remove(e)
 	})
+	contents := s.blobs.Each(ctx, folderOf(contentsPrefix), func(e blob.Entry) error {
+		if e.Written.Add(strayAfter).After(now) {
+			return nil
+		}
+		known, err := s.knownContent(ctx, e.Key)
+		if err != nil || known {
+			return err
+		}
+		return remove(e)
+	})
 	parts := s.blobs.Each(ctx, folderOf(partsPrefix), func(e blob.Entry) error {
 		if e.Written.Add(partsAfter).After(now) {
 			return nil
 		}
 		return remove(e)
 	})
-	return errors.Join(objects, parts)
+	return errors.Join(objects, contents, parts)
 }
 
 func folderOf(prefix string) string { return strings.TrimSuffix(prefix, "/") }

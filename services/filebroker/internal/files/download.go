@@ -13,7 +13,7 @@ import (
 // content where the object has none; chunk must not be kept.
 type Reader func(info *Info, chunk []byte) error
 
-// Download sends the object of a download handle, or a range of it. Of the whole
+// Download sends the object of a download handle, one of its contents, or a range of it. Of the whole
 // object the last part leaves only when the SHA-256 of all of them is the object's: a
 // damaged object never ends cleanly. It ends with ctx, with the deadline of the request and with the
 // handle, whoever reads slowly.
@@ -30,6 +30,9 @@ func (s *Service) Download(ctx context.Context, c Caller, handle string, r Range
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, h.ExpiresAt, context.DeadlineExceeded)
 	defer cancel()
+	if _, n := nth(handle); n >= 0 {
+		return s.downloadContent(ctx, h, n, r, send)
+	}
 	o, err := s.catalogue.Object(ctx, h.ObjectID)
 	if err != nil {
 		return failed(ctx, err, op)

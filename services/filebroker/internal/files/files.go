@@ -16,6 +16,13 @@
 // then it is made visible and its id given away. Epoch and generation only rise,
 // so a lease that is current after the staging was current at the staging.
 //
+// # Contents of agents
+//
+// The skills and files of agents belong to no conversation. The control plane puts each
+// under its SHA-256, once, and says when a version of an agent names it; a handle of a run
+// reads those of its agent. There is nothing to fence: a content is what its name says,
+// whoever put it and when.
+//
 // # What is left behind
 //
 // An attempt that ends in order takes its staged object with it. What one leaves

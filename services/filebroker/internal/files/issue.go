@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ type Issue struct {
 	Direction Direction
 	// ObjectID of a download.
 	ObjectID string
+	// Contents of a download that has no object, at most MaxHandleContents.
+	Contents [][sha256.Size]byte
 	// MaxBytes of an upload.
 	MaxBytes int64
 	// SingleUse of a download, and Types of an upload; see [Handle].
@@ -30,7 +33,7 @@ type Issue struct {
 // idempotency key with the same arguments gives the same handle.
 //
 // Faults: stale_lease with no handle made; invalid_request; not_found where the
-// object is not one of the binding and epoch; capacity where the run has
+// object is not one of the binding and epoch, or where a content is not there; capacity where the run has
 // MaxHandlesPerRun; idempotency_conflict; persistence_failed.
 func (s *Service) Issue(ctx context.Context, g fence.Grant, is Issue) (handle string, err error) {
 	const op = "files.Issue"
@@ -45,9 +48,10 @@ func (s *Service) Issue(ctx context.Context, g fence.Grant, is Issue) (handle st
 		ID:        "fh_" + rand.Text(),
 		BindingID: e.BindingID, Epoch: e.Epoch, Generation: e.Generation, RunID: e.RunID,
 		Direction: is.Direction, ObjectID: is.ObjectID, MaxBytes: is.MaxBytes, SingleUse: is.SingleUse, Types: strings.Join(is.Types, " "), ExpiresAt: is.ExpiresAt,
-		Issue: digest.Of(e.BindingID, strconv.FormatUint(uint64(e.Epoch), 10), strconv.FormatUint(uint64(e.Generation), 10), e.RunID, e.IdempotencyKey),
+		Contents: joined(is.Contents),
+		Issue:    digest.Of(e.BindingID, strconv.FormatUint(uint64(e.Epoch), 10), strconv.FormatUint(uint64(e.Generation), 10), e.RunID, e.IdempotencyKey),
 		ArgsDigest: digest.Of(string(is.Direction), is.ObjectID, strconv.FormatInt(is.MaxBytes, 10), is.ExpiresAt.UTC().Format(time.RFC3339Nano),
-			strconv.FormatBool(is.SingleUse), strings.Join(is.Types, " ")),
+			strconv.FormatBool(is.SingleUse), strings.Join(is.Types, " "), joined(is.Contents)),
 	}
 	stands, err := s.catalogue.StageHandle(ctx, h, MaxHandlesPerRun)
 	switch {
@@ -61,19 +65,36 @@ func (s *Service) Issue(ctx context.Context, g fence.Grant, is Issue) (handle st
 	if _, err := s.guard.Admit(ctx, e); err != nil {
 		return "", s.abandon(ctx, err, stands.ID)
 	}
-	if is.Direction == DirectionDownload {
-		// The collection may have been first since the object was looked at.
-		switch err := s.catalogue.Refer(ctx, is.ObjectID); {
-		case errors.Is(err, ErrNoObject):
-			return "", fault.New(fault.NotFound, op, fault.Detail("object_id: no such object in this conversation"))
-		case err != nil:
-			return "", failed(ctx, err, op)
-		}
+	if err := s.refer(ctx, is); err != nil {
+		return "", err
 	}
 	if err := s.catalogue.ConfirmHandle(ctx, stands.ID); err != nil {
 		return "", failed(ctx, err, op)
 	}
 	return stands.ID, nil
+}
+
+// refer says that a handle refers to what is read with it: the collection may have been
+// first since that was looked at.
+func (s *Service) refer(ctx context.Context, is Issue) (err error) {
+	const op = "files.refer"
+	switch {
+	case is.Direction != DirectionDownload:
+		return nil
+	case len(is.Contents) > 0:
+		err = s.catalogue.ReferContents(ctx, is.Contents)
+	default:
+		err = s.catalogue.Refer(ctx, is.ObjectID)
+	}
+	switch {
+	case errors.Is(err, ErrNoContent):
+		return fault.New(fault.NotFound, op, fault.Detail("contents: one is not kept here; start the control plane with the files of its agents again"))
+	case errors.Is(err, ErrNoObject):
+		return fault.New(fault.NotFound, op, fault.Detail("object_id: no such object in this conversation"))
+	case err != nil:
+		return failed(ctx, err, op)
+	}
+	return nil
 }
 
 func (s *Service) checkIssue(ctx context.Context, g fence.Grant, is Issue) error {
@@ -84,8 +105,8 @@ func (s *Service) checkIssue(ctx context.Context, g fence.Grant, is Issue) error
 		return bad("expires_at: in the future")
 	case is.ExpiresAt.After(g.Committed().RunDeadline):
 		return bad("expires_at: not after the deadline of the run")
-	case is.Direction == DirectionUpload && is.ObjectID != "":
-		return bad("object_id: only for a download")
+	case is.Direction == DirectionUpload && (is.ObjectID != "" || len(is.Contents) > 0):
+		return bad("object_id, contents: only for a download")
 	case is.Direction == DirectionUpload && (is.MaxBytes < 1 || is.MaxBytes > MaxObjectBytes):
 		return bad("max_bytes: 1 to 67108864 for an upload")
 	case is.Direction == DirectionUpload && is.SingleUse:
@@ -98,6 +119,12 @@ func (s *Service) checkIssue(ctx context.Context, g fence.Grant, is Issue) error
 		return bad("max_bytes: only for an upload")
 	case len(is.Types) > 0:
 		return bad("mime_types: only for an upload")
+	case len(is.Contents) > 0 && (is.ObjectID != "" || is.SingleUse):
+		return bad("contents: without object_id and single_use")
+	case len(is.Contents) > MaxHandleContents:
+		return bad("contents: at most 512")
+	case len(is.Contents) > 0:
+		return nil
 	}
 	o, err := s.catalogue.Object(ctx, is.ObjectID)
 	e := g.Envelope()

@@ -109,7 +109,8 @@ const (
 	DirectionUpload   Direction = "upload"
 )
 
-// Handle lets one run, under one generation, read one object or make one upload.
+// Handle lets one run, under one generation, read one object or the contents of its
+// agent, or make one upload. "ID.N" reads the Nth of the contents, from 0 on.
 type Handle struct {
 	// ID is random and unguessable; it is the handle.
 	ID         string
@@ -120,6 +121,8 @@ type Handle struct {
 	Direction  Direction
 	// ObjectID of a download.
 	ObjectID string
+	// Contents of a download that has no object: the SHA-256 of each, one after another.
+	Contents string
 	// MaxBytes of an upload.
 	MaxBytes int64
 	// SingleUse of a download: the first request uses it up.
@@ -237,9 +240,10 @@ type Collection interface {
 	ForgetExpired(ctx context.Context, before time.Time) error
 }
 
-// Catalogue knows every object, handle and upload.
+// Catalogue knows every object, content, handle and upload.
 type Catalogue interface {
 	Objects
+	Contents
 	Handles
 	Uploads
 	Collection

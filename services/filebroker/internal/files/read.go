@@ -47,21 +47,25 @@ func (s *Service) Read(ctx context.Context, bindingID, id string, r Range, send 
 
 // send sends the info and a range of an object.
 func (s *Service) send(ctx context.Context, o Object, r Range, to Reader) error {
+	return s.sendBlob(ctx, o.blobKey(), o.Info, r, to)
+}
+
+func (s *Service) sendBlob(ctx context.Context, key string, info Info, r Range, to Reader) error {
 	const op = "files.send"
 	if r.Length == 0 {
-		r.Length = o.Info.Size - r.Offset
+		r.Length = info.Size - r.Offset
 	}
-	if r.Offset < 0 || r.Length < 0 || r.Offset > o.Info.Size || r.Length > o.Info.Size-r.Offset {
+	if r.Offset < 0 || r.Length < 0 || r.Offset > info.Size || r.Length > info.Size-r.Offset {
 		return fault.New(fault.InvalidRequest, op, fault.Detail("offset and length: within the object"))
 	}
-	content, err := s.blobs.Open(ctx, o.blobKey(), r.Offset)
+	content, err := s.blobs.Open(ctx, key, r.Offset)
 	if err != nil {
 		return failed(ctx, err, op)
 	}
-	if r.Length == o.Info.Size {
-		err = transfer(ctx, content, o.Info, to)
+	if r.Length == info.Size {
+		err = transfer(ctx, content, info, to)
 	} else {
-		err = transferRange(ctx, content, o.Info, r.Length, to)
+		err = transferRange(ctx, content, info, r.Length, to)
 	}
 	if cerr := content.Close(); err == nil && cerr != nil {
 		err = failed(ctx, cerr, op)

@@ -77,14 +77,14 @@ func directionFrom(d filebrokerv1.Direction) files.Direction {
 	return ""
 }
 
-// part is a message of either stream.
-type part interface {
-	GetInfo() *filebrokerv1.ObjectInfo
+// part is a message of a stream whose first one says what will come.
+type part[I any] interface {
+	GetInfo() *I
 	GetChunk() []byte
 }
 
 // parts gives the chunks of a stream whose first message was received already.
-func parts[P part](first P, receive func() (P, error)) blob.Parts {
+func parts[I any, P part[I]](first P, receive func() (P, error)) blob.Parts {
 	began := false
 	return func() ([]byte, error) {
 		if !began {

@@ -79,6 +79,27 @@ func doors() map[string]rpctest.Door {
 		return err
 	}
 
+	putContent := own
+	putContent.Procedure = filebrokerv1connect.FileBrokerServicePutContentProcedure
+	putContent.Others = []spiffeid.ID{rpctest.SandboxID(), rpctest.ServiceID("toolbroker")}
+	putContent.Fence, putContent.Streaming = pkgrpc.NoFence, true
+	putContent.NoFenceReason = "it belongs to no binding, and is what its SHA-256 says"
+	putContent.Call = func(ctx context.Context, c *rpctest.Client, _ fence.Envelope) error {
+		return putContentOf(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), contentOf("content"), "content")
+	}
+	keepContent := putContent
+	keepContent.Procedure = filebrokerv1connect.FileBrokerServiceKeepContentProcedure
+	keepContent.Streaming = false
+	keepContent.Open = func(t *testing.T, s *rpctest.Stand) rpctest.Service {
+		t.Helper()
+		o := open(t, s, quotaOfTests)
+		dial(t, o).content(t, "content")
+		return o.served()
+	}
+	keepContent.Call = func(ctx context.Context, c *rpctest.Client, _ fence.Envelope) error {
+		return keepContentOf(ctx, filebrokerv1connect.NewFileBrokerServiceClient(c.RPC), contentOf("content"))
+	}
+
 	putResult := own
 	putResult.Procedure = filebrokerv1connect.FileBrokerServicePutResultProcedure
 	putResult.Caller = rpctest.ServiceID("toolbroker")
@@ -161,6 +182,7 @@ func doors() map[string]rpctest.Door {
 	return map[string]rpctest.Door{
 		"put": putObject, "file": putFile, "result": putResult, "stat": statObject, "read": readObject,
 		"issue": issueHandle, "upload": uploadFile, "download": downloadFile,
+		"content": putContent, "keep": keepContent,
 		"part": uploadPart, "status": uploadStatus, "complete": completeUpload,
 	}
 }

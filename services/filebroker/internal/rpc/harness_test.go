@@ -117,6 +117,7 @@ func (o *opened) state(t *testing.T) string {
 	var out strings.Builder
 	for _, query := range []string{
 		"SELECT * FROM file_objects ORDER BY 1", "SELECT * FROM file_completions ORDER BY 1", "SELECT * FROM file_handles ORDER BY 1", "SELECT * FROM file_uploads ORDER BY 1",
+		"SELECT * FROM file_contents ORDER BY 1",
 	} {
 		dump(t, db, query, &out)
 	}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/sha256"
 
 	"cofferdam.dev/pkg/fault"
 	filebrokerv1 "cofferdam.dev/pkg/gen/harness/filebroker/v1"
@@ -22,9 +23,13 @@ func (f *fileBroker) IssueHandle(ctx context.Context, req *filebrokerv1.IssueHan
 	if err != nil {
 		return nil, err
 	}
+	contents := make([][sha256.Size]byte, len(req.GetContents()))
+	for i, sum := range req.GetContents() {
+		copy(contents[i][:], sum) // the schema has checked the length
+	}
 	id, err := f.domain.Issue(ctx, g, files.Issue{
 		Direction: directionFrom(req.GetDirection()), ObjectID: req.GetObjectId(), MaxBytes: most, ExpiresAt: req.GetExpiresAt().AsTime(),
-		SingleUse: req.GetSingleUse(), Types: req.GetMimeTypes(),
+		SingleUse: req.GetSingleUse(), Types: req.GetMimeTypes(), Contents: contents,
 	})
 	if err != nil {
 		return nil, err

@@ -10,13 +10,13 @@ import (
 
 // Nothing lists files: what a run has is what its manifests name. No answer holds more
 // than one object, and each that holds one is to a request that names it, by its
-// handle or its id, or that made it.
+// handle, its id or its SHA-256, or that made it.
 func TestNoAnswerListsObjects(t *testing.T) {
 	service := filebrokerv1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService")
 	if service == nil || service.Methods().Len() == 0 {
 		t.Fatal("the service has no methods")
 	}
-	names := map[protoreflect.Name]bool{"handle": true, "object_id": true}
+	names := map[protoreflect.Name]bool{"handle": true, "object_id": true, "content": true}
 	for n := range service.Methods().Len() {
 		m := service.Methods().Get(n)
 		if field := repeated(m.Output()); field != "" {

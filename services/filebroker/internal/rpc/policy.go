@@ -44,6 +44,9 @@ func Policies(td spiffeid.TrustDomain) map[string]rpc.Policy {
 		filebrokerv1connect.FileBrokerServicePutResultProcedure:   {Callers: toolBroker(td), Audience: capability.FileBroker, Fence: rpc.RunFence, MaxBytes: part},
 		filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: {Callers: controlPlane(td), Fence: rpc.RunFence, MaxBytes: wireOverhead},
 		filebrokerv1connect.FileBrokerServicePutFileProcedure:     {Callers: controlPlane(td), Fence: rpc.LeaseFence, MaxBytes: part},
+		// What agents have belongs to no binding, and is what its SHA-256 says, whoever puts it.
+		filebrokerv1connect.FileBrokerServicePutContentProcedure:  {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: part},
+		filebrokerv1connect.FileBrokerServiceKeepContentProcedure: {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: wireOverhead},
 		// A caller reads files of runs that are over, when there may be no lease.
 		filebrokerv1connect.FileBrokerServiceStatObjectProcedure:     {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: wireOverhead},
 		filebrokerv1connect.FileBrokerServiceReadObjectProcedure:     {Callers: controlPlane(td), Fence: rpc.NoFence, MaxBytes: wireOverhead},

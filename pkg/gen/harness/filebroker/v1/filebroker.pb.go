@@ -598,6 +598,232 @@ func (x *PutFileResponse) GetInfo() *ObjectInfo {
 	return nil
 }
 
+// PutContentRequest is one part of a content.
+type PutContentRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only in the first part.
+	Info          *ContentInfo `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Chunk         []byte       `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutContentRequest) Reset() {
+	*x = PutContentRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutContentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutContentRequest) ProtoMessage() {}
+
+func (x *PutContentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutContentRequest.ProtoReflect.Descriptor instead.
+func (*PutContentRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PutContentRequest) GetInfo() *ContentInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *PutContentRequest) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// ContentInfo is what a content is known by.
+type ContentInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sha256        []byte                 `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContentInfo) Reset() {
+	*x = ContentInfo{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContentInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContentInfo) ProtoMessage() {}
+
+func (x *ContentInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContentInfo.ProtoReflect.Descriptor instead.
+func (*ContentInfo) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ContentInfo) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *ContentInfo) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+// PutContentResponse says that the content is there.
+type PutContentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutContentResponse) Reset() {
+	*x = PutContentResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutContentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutContentResponse) ProtoMessage() {}
+
+func (x *PutContentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutContentResponse.ProtoReflect.Descriptor instead.
+func (*PutContentResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{11}
+}
+
+// KeepContentRequest names a content.
+type KeepContentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Content       *ContentInfo           `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepContentRequest) Reset() {
+	*x = KeepContentRequest{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepContentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepContentRequest) ProtoMessage() {}
+
+func (x *KeepContentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepContentRequest.ProtoReflect.Descriptor instead.
+func (*KeepContentRequest) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *KeepContentRequest) GetContent() *ContentInfo {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+// KeepContentResponse says that the content stays.
+type KeepContentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepContentResponse) Reset() {
+	*x = KeepContentResponse{}
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepContentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepContentResponse) ProtoMessage() {}
+
+func (x *KeepContentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepContentResponse.ProtoReflect.Descriptor instead.
+func (*KeepContentResponse) Descriptor() ([]byte, []int) {
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{13}
+}
+
 // StatObjectRequest names an object.
 type StatObjectRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -608,7 +834,7 @@ type StatObjectRequest struct {
 
 func (x *StatObjectRequest) Reset() {
 	*x = StatObjectRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +846,7 @@ func (x *StatObjectRequest) String() string {
 func (*StatObjectRequest) ProtoMessage() {}
 
 func (x *StatObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[9]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +859,7 @@ func (x *StatObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatObjectRequest.ProtoReflect.Descriptor instead.
 func (*StatObjectRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{9}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StatObjectRequest) GetObjectId() string {
@@ -655,7 +881,7 @@ type StatObjectResponse struct {
 
 func (x *StatObjectResponse) Reset() {
 	*x = StatObjectResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +893,7 @@ func (x *StatObjectResponse) String() string {
 func (*StatObjectResponse) ProtoMessage() {}
 
 func (x *StatObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[10]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +906,7 @@ func (x *StatObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatObjectResponse.ProtoReflect.Descriptor instead.
 func (*StatObjectResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{10}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatObjectResponse) GetBindingId() string {
@@ -718,7 +944,7 @@ type ReadObjectRequest struct {
 
 func (x *ReadObjectRequest) Reset() {
 	*x = ReadObjectRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[11]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +956,7 @@ func (x *ReadObjectRequest) String() string {
 func (*ReadObjectRequest) ProtoMessage() {}
 
 func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[11]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +969,7 @@ func (x *ReadObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadObjectRequest.ProtoReflect.Descriptor instead.
 func (*ReadObjectRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{11}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadObjectRequest) GetObjectId() string {
@@ -784,7 +1010,7 @@ type ReadObjectResponse struct {
 
 func (x *ReadObjectResponse) Reset() {
 	*x = ReadObjectResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[12]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +1022,7 @@ func (x *ReadObjectResponse) String() string {
 func (*ReadObjectResponse) ProtoMessage() {}
 
 func (x *ReadObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[12]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +1035,7 @@ func (x *ReadObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadObjectResponse.ProtoReflect.Descriptor instead.
 func (*ReadObjectResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{12}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadObjectResponse) GetChunk() []byte {
@@ -834,14 +1060,18 @@ type IssueHandleRequest struct {
 	// with its idempotency key, may come again. An upload is always made once.
 	SingleUse bool `protobuf:"varint,6,opt,name=single_use,json=singleUse,proto3" json:"single_use,omitempty"`
 	// The types that an upload may have, such as image/png or image/*; none is any.
-	MimeTypes     []string `protobuf:"bytes,7,rep,name=mime_types,json=mimeTypes,proto3" json:"mime_types,omitempty"`
+	MimeTypes []string `protobuf:"bytes,7,rep,name=mime_types,json=mimeTypes,proto3" json:"mime_types,omitempty"`
+	// Of a download without object_id: the SHA-256 of contents of the agent, in the
+	// order in which they are read. The handle with "." and N behind it reads the Nth,
+	// from 0 on; a capability lists it without.
+	Contents      [][]byte `protobuf:"bytes,8,rep,name=contents,proto3" json:"contents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IssueHandleRequest) Reset() {
 	*x = IssueHandleRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[13]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +1083,7 @@ func (x *IssueHandleRequest) String() string {
 func (*IssueHandleRequest) ProtoMessage() {}
 
 func (x *IssueHandleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[13]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1096,7 @@ func (x *IssueHandleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueHandleRequest.ProtoReflect.Descriptor instead.
 func (*IssueHandleRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{13}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IssueHandleRequest) GetEnvelope() *v1.Envelope {
@@ -918,6 +1148,13 @@ func (x *IssueHandleRequest) GetMimeTypes() []string {
 	return nil
 }
 
+func (x *IssueHandleRequest) GetContents() [][]byte {
+	if x != nil {
+		return x.Contents
+	}
+	return nil
+}
+
 // IssueHandleResponse has the handle.
 type IssueHandleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -928,7 +1165,7 @@ type IssueHandleResponse struct {
 
 func (x *IssueHandleResponse) Reset() {
 	*x = IssueHandleResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[14]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1177,7 @@ func (x *IssueHandleResponse) String() string {
 func (*IssueHandleResponse) ProtoMessage() {}
 
 func (x *IssueHandleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[14]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1190,7 @@ func (x *IssueHandleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueHandleResponse.ProtoReflect.Descriptor instead.
 func (*IssueHandleResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{14}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IssueHandleResponse) GetHandle() string {
@@ -978,7 +1215,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[15]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1227,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[15]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1240,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{15}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DownloadRequest) GetEnvelope() *v1.Envelope {
@@ -1045,7 +1282,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[16]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1294,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[16]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1307,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{16}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DownloadResponse) GetInfo() *ObjectInfo {
@@ -1102,7 +1339,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[17]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1351,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[17]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1364,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{17}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UploadRequest) GetEnvelope() *v1.Envelope {
@@ -1171,7 +1408,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[18]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1420,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[18]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1433,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{18}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UploadResponse) GetObjectId() string {
@@ -1235,7 +1472,7 @@ type UploadPartRequest struct {
 
 func (x *UploadPartRequest) Reset() {
 	*x = UploadPartRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[19]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1484,7 @@ func (x *UploadPartRequest) String() string {
 func (*UploadPartRequest) ProtoMessage() {}
 
 func (x *UploadPartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[19]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1497,7 @@ func (x *UploadPartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPartRequest.ProtoReflect.Descriptor instead.
 func (*UploadPartRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{19}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UploadPartRequest) GetEnvelope() *v1.Envelope {
@@ -1307,7 +1544,7 @@ type PartInfo struct {
 
 func (x *PartInfo) Reset() {
 	*x = PartInfo{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[20]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1556,7 @@ func (x *PartInfo) String() string {
 func (*PartInfo) ProtoMessage() {}
 
 func (x *PartInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[20]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1569,7 @@ func (x *PartInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartInfo.ProtoReflect.Descriptor instead.
 func (*PartInfo) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{20}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PartInfo) GetOffset() uint64 {
@@ -1373,7 +1610,7 @@ type UploadPartResponse struct {
 
 func (x *UploadPartResponse) Reset() {
 	*x = UploadPartResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[21]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1622,7 @@ func (x *UploadPartResponse) String() string {
 func (*UploadPartResponse) ProtoMessage() {}
 
 func (x *UploadPartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[21]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1635,7 @@ func (x *UploadPartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPartResponse.ProtoReflect.Descriptor instead.
 func (*UploadPartResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{21}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UploadPartResponse) GetNextOffset() uint64 {
@@ -1419,7 +1656,7 @@ type UploadStatusRequest struct {
 
 func (x *UploadStatusRequest) Reset() {
 	*x = UploadStatusRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[22]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1668,7 @@ func (x *UploadStatusRequest) String() string {
 func (*UploadStatusRequest) ProtoMessage() {}
 
 func (x *UploadStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[22]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1681,7 @@ func (x *UploadStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStatusRequest.ProtoReflect.Descriptor instead.
 func (*UploadStatusRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{22}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UploadStatusRequest) GetEnvelope() *v1.Envelope {
@@ -1473,7 +1710,7 @@ type UploadStatusResponse struct {
 
 func (x *UploadStatusResponse) Reset() {
 	*x = UploadStatusResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[23]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1722,7 @@ func (x *UploadStatusResponse) String() string {
 func (*UploadStatusResponse) ProtoMessage() {}
 
 func (x *UploadStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[23]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1735,7 @@ func (x *UploadStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStatusResponse.ProtoReflect.Descriptor instead.
 func (*UploadStatusResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{23}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UploadStatusResponse) GetNextOffset() uint64 {
@@ -1526,7 +1763,7 @@ type CompleteUploadRequest struct {
 
 func (x *CompleteUploadRequest) Reset() {
 	*x = CompleteUploadRequest{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[24]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1775,7 @@ func (x *CompleteUploadRequest) String() string {
 func (*CompleteUploadRequest) ProtoMessage() {}
 
 func (x *CompleteUploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[24]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1788,7 @@ func (x *CompleteUploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteUploadRequest.ProtoReflect.Descriptor instead.
 func (*CompleteUploadRequest) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{24}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CompleteUploadRequest) GetEnvelope() *v1.Envelope {
@@ -1581,7 +1818,7 @@ type CompleteUploadResponse struct {
 
 func (x *CompleteUploadResponse) Reset() {
 	*x = CompleteUploadResponse{}
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[25]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1830,7 @@ func (x *CompleteUploadResponse) String() string {
 func (*CompleteUploadResponse) ProtoMessage() {}
 
 func (x *CompleteUploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[25]
+	mi := &file_harness_filebroker_v1_filebroker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1843,7 @@ func (x *CompleteUploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteUploadResponse.ProtoReflect.Descriptor instead.
 func (*CompleteUploadResponse) Descriptor() ([]byte, []int) {
-	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{25}
+	return file_harness_filebroker_v1_filebroker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CompleteUploadResponse) GetObjectId() string {
@@ -1670,7 +1907,18 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\x06sha256\x18\x02 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\"e\n" +
 	"\x0fPutFileResponse\x12\x1b\n" +
 	"\tobject_id\x18\x01 \x01(\tR\bobjectId\x125\n" +
-	"\x04info\x18\x02 \x01(\v2!.harness.filebroker.v1.ObjectInfoR\x04info\"Q\n" +
+	"\x04info\x18\x02 \x01(\v2!.harness.filebroker.v1.ObjectInfoR\x04info\"l\n" +
+	"\x11PutContentRequest\x126\n" +
+	"\x04info\x18\x01 \x01(\v2\".harness.filebroker.v1.ContentInfoR\x04info\x12\x1f\n" +
+	"\x05chunk\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\x05chunk\"N\n" +
+	"\vContentInfo\x12\x1f\n" +
+	"\x06sha256\x18\x01 \x01(\fB\a\xbaH\x04z\x02h R\x06sha256\x12\x1e\n" +
+	"\x04size\x18\x02 \x01(\x04B\n" +
+	"\xbaH\a2\x05\x18\x80\x80\x80\x04R\x04size\"\x14\n" +
+	"\x12PutContentResponse\"Z\n" +
+	"\x12KeepContentRequest\x12D\n" +
+	"\acontent\x18\x01 \x01(\v2\".harness.filebroker.v1.ContentInfoB\x06\xbaH\x03\xc8\x01\x01R\acontent\"\x15\n" +
+	"\x13KeepContentResponse\"Q\n" +
 	"\x11StatObjectRequest\x12<\n" +
 	"\tobject_id\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[A-Za-z0-9._:-]{1,128}$R\bobjectId\"\x80\x01\n" +
 	"\x12StatObjectResponse\x12\x1d\n" +
@@ -1687,7 +1935,7 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\x06length\x18\x04 \x01(\x04B\n" +
 	"\xbaH\a2\x05\x18\x80\x80\x80 R\x06length\"*\n" +
 	"\x12ReadObjectResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xc4\x03\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xf3\x03\n" +
 	"\x12IssueHandleRequest\x12>\n" +
 	"\benvelope\x18\x01 \x01(\v2\x1a.harness.fence.v1.EnvelopeB\x06\xbaH\x03\xc8\x01\x01R\benvelope\x12J\n" +
 	"\tdirection\x18\x02 \x01(\x0e2 .harness.filebroker.v1.DirectionB\n" +
@@ -1700,7 +1948,8 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\n" +
 	"single_use\x18\x06 \x01(\bR\tsingleUse\x12Y\n" +
 	"\n" +
-	"mime_types\x18\a \x03(\tB:\xbaH7\x92\x014\x10\x10\"0r.2,^[a-z0-9.+-]{1,64}/([a-z0-9.+-]{1,128}|[*])$R\tmimeTypes\"-\n" +
+	"mime_types\x18\a \x03(\tB:\xbaH7\x92\x014\x10\x10\"0r.2,^[a-z0-9.+-]{1,64}/([a-z0-9.+-]{1,128}|[*])$R\tmimeTypes\x12-\n" +
+	"\bcontents\x18\b \x03(\fB\x11\xbaH\x0e\x92\x01\v\x10\x80\x04\x18\x01\"\x04z\x02h R\bcontents\"-\n" +
 	"\x13IssueHandleResponse\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\tR\x06handle\"\xd2\x01\n" +
 	"\x0fDownloadRequest\x12>\n" +
@@ -1753,11 +2002,15 @@ const file_harness_filebroker_v1_filebroker_proto_rawDesc = "" +
 	"\tDirection\x12\x19\n" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DIRECTION_DOWNLOAD\x10\x01\x12\x14\n" +
-	"\x10DIRECTION_UPLOAD\x10\x022\xea\b\n" +
+	"\x10DIRECTION_UPLOAD\x10\x022\xb5\n" +
+	"\n" +
 	"\x11FileBrokerService\x12`\n" +
 	"\tPutObject\x12'.harness.filebroker.v1.PutObjectRequest\x1a(.harness.filebroker.v1.PutObjectResponse(\x01\x12`\n" +
 	"\tPutResult\x12'.harness.filebroker.v1.PutResultRequest\x1a(.harness.filebroker.v1.PutResultResponse(\x01\x12d\n" +
-	"\vIssueHandle\x12).harness.filebroker.v1.IssueHandleRequest\x1a*.harness.filebroker.v1.IssueHandleResponse\x12Z\n" +
+	"\vIssueHandle\x12).harness.filebroker.v1.IssueHandleRequest\x1a*.harness.filebroker.v1.IssueHandleResponse\x12c\n" +
+	"\n" +
+	"PutContent\x12(.harness.filebroker.v1.PutContentRequest\x1a).harness.filebroker.v1.PutContentResponse(\x01\x12d\n" +
+	"\vKeepContent\x12).harness.filebroker.v1.KeepContentRequest\x1a*.harness.filebroker.v1.KeepContentResponse\x12Z\n" +
 	"\aPutFile\x12%.harness.filebroker.v1.PutFileRequest\x1a&.harness.filebroker.v1.PutFileResponse(\x01\x12f\n" +
 	"\n" +
 	"StatObject\x12(.harness.filebroker.v1.StatObjectRequest\x1a).harness.filebroker.v1.StatObjectResponse\"\x03\x90\x02\x01\x12h\n" +
@@ -1783,7 +2036,7 @@ func file_harness_filebroker_v1_filebroker_proto_rawDescGZIP() []byte {
 }
 
 var file_harness_filebroker_v1_filebroker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_harness_filebroker_v1_filebroker_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_harness_filebroker_v1_filebroker_proto_goTypes = []any{
 	(Direction)(0),                 // 0: harness.filebroker.v1.Direction
 	(*PutObjectRequest)(nil),       // 1: harness.filebroker.v1.PutObjectRequest
@@ -1795,75 +2048,86 @@ var file_harness_filebroker_v1_filebroker_proto_goTypes = []any{
 	(*FileHead)(nil),               // 7: harness.filebroker.v1.FileHead
 	(*FileEnd)(nil),                // 8: harness.filebroker.v1.FileEnd
 	(*PutFileResponse)(nil),        // 9: harness.filebroker.v1.PutFileResponse
-	(*StatObjectRequest)(nil),      // 10: harness.filebroker.v1.StatObjectRequest
-	(*StatObjectResponse)(nil),     // 11: harness.filebroker.v1.StatObjectResponse
-	(*ReadObjectRequest)(nil),      // 12: harness.filebroker.v1.ReadObjectRequest
-	(*ReadObjectResponse)(nil),     // 13: harness.filebroker.v1.ReadObjectResponse
-	(*IssueHandleRequest)(nil),     // 14: harness.filebroker.v1.IssueHandleRequest
-	(*IssueHandleResponse)(nil),    // 15: harness.filebroker.v1.IssueHandleResponse
-	(*DownloadRequest)(nil),        // 16: harness.filebroker.v1.DownloadRequest
-	(*DownloadResponse)(nil),       // 17: harness.filebroker.v1.DownloadResponse
-	(*UploadRequest)(nil),          // 18: harness.filebroker.v1.UploadRequest
-	(*UploadResponse)(nil),         // 19: harness.filebroker.v1.UploadResponse
-	(*UploadPartRequest)(nil),      // 20: harness.filebroker.v1.UploadPartRequest
-	(*PartInfo)(nil),               // 21: harness.filebroker.v1.PartInfo
-	(*UploadPartResponse)(nil),     // 22: harness.filebroker.v1.UploadPartResponse
-	(*UploadStatusRequest)(nil),    // 23: harness.filebroker.v1.UploadStatusRequest
-	(*UploadStatusResponse)(nil),   // 24: harness.filebroker.v1.UploadStatusResponse
-	(*CompleteUploadRequest)(nil),  // 25: harness.filebroker.v1.CompleteUploadRequest
-	(*CompleteUploadResponse)(nil), // 26: harness.filebroker.v1.CompleteUploadResponse
-	(*v1.Envelope)(nil),            // 27: harness.fence.v1.Envelope
-	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
+	(*PutContentRequest)(nil),      // 10: harness.filebroker.v1.PutContentRequest
+	(*ContentInfo)(nil),            // 11: harness.filebroker.v1.ContentInfo
+	(*PutContentResponse)(nil),     // 12: harness.filebroker.v1.PutContentResponse
+	(*KeepContentRequest)(nil),     // 13: harness.filebroker.v1.KeepContentRequest
+	(*KeepContentResponse)(nil),    // 14: harness.filebroker.v1.KeepContentResponse
+	(*StatObjectRequest)(nil),      // 15: harness.filebroker.v1.StatObjectRequest
+	(*StatObjectResponse)(nil),     // 16: harness.filebroker.v1.StatObjectResponse
+	(*ReadObjectRequest)(nil),      // 17: harness.filebroker.v1.ReadObjectRequest
+	(*ReadObjectResponse)(nil),     // 18: harness.filebroker.v1.ReadObjectResponse
+	(*IssueHandleRequest)(nil),     // 19: harness.filebroker.v1.IssueHandleRequest
+	(*IssueHandleResponse)(nil),    // 20: harness.filebroker.v1.IssueHandleResponse
+	(*DownloadRequest)(nil),        // 21: harness.filebroker.v1.DownloadRequest
+	(*DownloadResponse)(nil),       // 22: harness.filebroker.v1.DownloadResponse
+	(*UploadRequest)(nil),          // 23: harness.filebroker.v1.UploadRequest
+	(*UploadResponse)(nil),         // 24: harness.filebroker.v1.UploadResponse
+	(*UploadPartRequest)(nil),      // 25: harness.filebroker.v1.UploadPartRequest
+	(*PartInfo)(nil),               // 26: harness.filebroker.v1.PartInfo
+	(*UploadPartResponse)(nil),     // 27: harness.filebroker.v1.UploadPartResponse
+	(*UploadStatusRequest)(nil),    // 28: harness.filebroker.v1.UploadStatusRequest
+	(*UploadStatusResponse)(nil),   // 29: harness.filebroker.v1.UploadStatusResponse
+	(*CompleteUploadRequest)(nil),  // 30: harness.filebroker.v1.CompleteUploadRequest
+	(*CompleteUploadResponse)(nil), // 31: harness.filebroker.v1.CompleteUploadResponse
+	(*v1.Envelope)(nil),            // 32: harness.fence.v1.Envelope
+	(*timestamppb.Timestamp)(nil),  // 33: google.protobuf.Timestamp
 }
 var file_harness_filebroker_v1_filebroker_proto_depIdxs = []int32{
-	27, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
+	32, // 0: harness.filebroker.v1.PutObjectRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 1: harness.filebroker.v1.PutObjectRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	27, // 2: harness.filebroker.v1.PutResultRequest.envelope:type_name -> harness.fence.v1.Envelope
+	32, // 2: harness.filebroker.v1.PutResultRequest.envelope:type_name -> harness.fence.v1.Envelope
 	2,  // 3: harness.filebroker.v1.PutResultRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	27, // 4: harness.filebroker.v1.PutFileRequest.envelope:type_name -> harness.fence.v1.Envelope
+	32, // 4: harness.filebroker.v1.PutFileRequest.envelope:type_name -> harness.fence.v1.Envelope
 	7,  // 5: harness.filebroker.v1.PutFileRequest.head:type_name -> harness.filebroker.v1.FileHead
 	8,  // 6: harness.filebroker.v1.PutFileRequest.end:type_name -> harness.filebroker.v1.FileEnd
 	2,  // 7: harness.filebroker.v1.PutFileResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
-	2,  // 8: harness.filebroker.v1.StatObjectResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
-	27, // 9: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
-	0,  // 10: harness.filebroker.v1.IssueHandleRequest.direction:type_name -> harness.filebroker.v1.Direction
-	28, // 11: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
-	27, // 12: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	2,  // 13: harness.filebroker.v1.DownloadResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
-	27, // 14: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	2,  // 15: harness.filebroker.v1.UploadRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
-	27, // 16: harness.filebroker.v1.UploadPartRequest.envelope:type_name -> harness.fence.v1.Envelope
-	21, // 17: harness.filebroker.v1.UploadPartRequest.part:type_name -> harness.filebroker.v1.PartInfo
-	2,  // 18: harness.filebroker.v1.PartInfo.whole:type_name -> harness.filebroker.v1.ObjectInfo
-	27, // 19: harness.filebroker.v1.UploadStatusRequest.envelope:type_name -> harness.fence.v1.Envelope
-	27, // 20: harness.filebroker.v1.CompleteUploadRequest.envelope:type_name -> harness.fence.v1.Envelope
-	1,  // 21: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
-	4,  // 22: harness.filebroker.v1.FileBrokerService.PutResult:input_type -> harness.filebroker.v1.PutResultRequest
-	14, // 23: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
-	6,  // 24: harness.filebroker.v1.FileBrokerService.PutFile:input_type -> harness.filebroker.v1.PutFileRequest
-	10, // 25: harness.filebroker.v1.FileBrokerService.StatObject:input_type -> harness.filebroker.v1.StatObjectRequest
-	12, // 26: harness.filebroker.v1.FileBrokerService.ReadObject:input_type -> harness.filebroker.v1.ReadObjectRequest
-	16, // 27: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
-	18, // 28: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
-	20, // 29: harness.filebroker.v1.FileBrokerService.UploadPart:input_type -> harness.filebroker.v1.UploadPartRequest
-	23, // 30: harness.filebroker.v1.FileBrokerService.UploadStatus:input_type -> harness.filebroker.v1.UploadStatusRequest
-	25, // 31: harness.filebroker.v1.FileBrokerService.CompleteUpload:input_type -> harness.filebroker.v1.CompleteUploadRequest
-	3,  // 32: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
-	5,  // 33: harness.filebroker.v1.FileBrokerService.PutResult:output_type -> harness.filebroker.v1.PutResultResponse
-	15, // 34: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
-	9,  // 35: harness.filebroker.v1.FileBrokerService.PutFile:output_type -> harness.filebroker.v1.PutFileResponse
-	11, // 36: harness.filebroker.v1.FileBrokerService.StatObject:output_type -> harness.filebroker.v1.StatObjectResponse
-	13, // 37: harness.filebroker.v1.FileBrokerService.ReadObject:output_type -> harness.filebroker.v1.ReadObjectResponse
-	17, // 38: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
-	19, // 39: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
-	22, // 40: harness.filebroker.v1.FileBrokerService.UploadPart:output_type -> harness.filebroker.v1.UploadPartResponse
-	24, // 41: harness.filebroker.v1.FileBrokerService.UploadStatus:output_type -> harness.filebroker.v1.UploadStatusResponse
-	26, // 42: harness.filebroker.v1.FileBrokerService.CompleteUpload:output_type -> harness.filebroker.v1.CompleteUploadResponse
-	32, // [32:43] is the sub-list for method output_type
-	21, // [21:32] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	11, // 8: harness.filebroker.v1.PutContentRequest.info:type_name -> harness.filebroker.v1.ContentInfo
+	11, // 9: harness.filebroker.v1.KeepContentRequest.content:type_name -> harness.filebroker.v1.ContentInfo
+	2,  // 10: harness.filebroker.v1.StatObjectResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
+	32, // 11: harness.filebroker.v1.IssueHandleRequest.envelope:type_name -> harness.fence.v1.Envelope
+	0,  // 12: harness.filebroker.v1.IssueHandleRequest.direction:type_name -> harness.filebroker.v1.Direction
+	33, // 13: harness.filebroker.v1.IssueHandleRequest.expires_at:type_name -> google.protobuf.Timestamp
+	32, // 14: harness.filebroker.v1.DownloadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 15: harness.filebroker.v1.DownloadResponse.info:type_name -> harness.filebroker.v1.ObjectInfo
+	32, // 16: harness.filebroker.v1.UploadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	2,  // 17: harness.filebroker.v1.UploadRequest.info:type_name -> harness.filebroker.v1.ObjectInfo
+	32, // 18: harness.filebroker.v1.UploadPartRequest.envelope:type_name -> harness.fence.v1.Envelope
+	26, // 19: harness.filebroker.v1.UploadPartRequest.part:type_name -> harness.filebroker.v1.PartInfo
+	2,  // 20: harness.filebroker.v1.PartInfo.whole:type_name -> harness.filebroker.v1.ObjectInfo
+	32, // 21: harness.filebroker.v1.UploadStatusRequest.envelope:type_name -> harness.fence.v1.Envelope
+	32, // 22: harness.filebroker.v1.CompleteUploadRequest.envelope:type_name -> harness.fence.v1.Envelope
+	1,  // 23: harness.filebroker.v1.FileBrokerService.PutObject:input_type -> harness.filebroker.v1.PutObjectRequest
+	4,  // 24: harness.filebroker.v1.FileBrokerService.PutResult:input_type -> harness.filebroker.v1.PutResultRequest
+	19, // 25: harness.filebroker.v1.FileBrokerService.IssueHandle:input_type -> harness.filebroker.v1.IssueHandleRequest
+	10, // 26: harness.filebroker.v1.FileBrokerService.PutContent:input_type -> harness.filebroker.v1.PutContentRequest
+	13, // 27: harness.filebroker.v1.FileBrokerService.KeepContent:input_type -> harness.filebroker.v1.KeepContentRequest
+	6,  // 28: harness.filebroker.v1.FileBrokerService.PutFile:input_type -> harness.filebroker.v1.PutFileRequest
+	15, // 29: harness.filebroker.v1.FileBrokerService.StatObject:input_type -> harness.filebroker.v1.StatObjectRequest
+	17, // 30: harness.filebroker.v1.FileBrokerService.ReadObject:input_type -> harness.filebroker.v1.ReadObjectRequest
+	21, // 31: harness.filebroker.v1.FileBrokerService.Download:input_type -> harness.filebroker.v1.DownloadRequest
+	23, // 32: harness.filebroker.v1.FileBrokerService.Upload:input_type -> harness.filebroker.v1.UploadRequest
+	25, // 33: harness.filebroker.v1.FileBrokerService.UploadPart:input_type -> harness.filebroker.v1.UploadPartRequest
+	28, // 34: harness.filebroker.v1.FileBrokerService.UploadStatus:input_type -> harness.filebroker.v1.UploadStatusRequest
+	30, // 35: harness.filebroker.v1.FileBrokerService.CompleteUpload:input_type -> harness.filebroker.v1.CompleteUploadRequest
+	3,  // 36: harness.filebroker.v1.FileBrokerService.PutObject:output_type -> harness.filebroker.v1.PutObjectResponse
+	5,  // 37: harness.filebroker.v1.FileBrokerService.PutResult:output_type -> harness.filebroker.v1.PutResultResponse
+	20, // 38: harness.filebroker.v1.FileBrokerService.IssueHandle:output_type -> harness.filebroker.v1.IssueHandleResponse
+	12, // 39: harness.filebroker.v1.FileBrokerService.PutContent:output_type -> harness.filebroker.v1.PutContentResponse
+	14, // 40: harness.filebroker.v1.FileBrokerService.KeepContent:output_type -> harness.filebroker.v1.KeepContentResponse
+	9,  // 41: harness.filebroker.v1.FileBrokerService.PutFile:output_type -> harness.filebroker.v1.PutFileResponse
+	16, // 42: harness.filebroker.v1.FileBrokerService.StatObject:output_type -> harness.filebroker.v1.StatObjectResponse
+	18, // 43: harness.filebroker.v1.FileBrokerService.ReadObject:output_type -> harness.filebroker.v1.ReadObjectResponse
+	22, // 44: harness.filebroker.v1.FileBrokerService.Download:output_type -> harness.filebroker.v1.DownloadResponse
+	24, // 45: harness.filebroker.v1.FileBrokerService.Upload:output_type -> harness.filebroker.v1.UploadResponse
+	27, // 46: harness.filebroker.v1.FileBrokerService.UploadPart:output_type -> harness.filebroker.v1.UploadPartResponse
+	29, // 47: harness.filebroker.v1.FileBrokerService.UploadStatus:output_type -> harness.filebroker.v1.UploadStatusResponse
+	31, // 48: harness.filebroker.v1.FileBrokerService.CompleteUpload:output_type -> harness.filebroker.v1.CompleteUploadResponse
+	36, // [36:49] is the sub-list for method output_type
+	23, // [23:36] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_harness_filebroker_v1_filebroker_proto_init() }
@@ -1877,7 +2141,7 @@ func file_harness_filebroker_v1_filebroker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_harness_filebroker_v1_filebroker_proto_rawDesc), len(file_harness_filebroker_v1_filebroker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

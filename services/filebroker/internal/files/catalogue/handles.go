@@ -9,17 +9,17 @@ import (
 	"cofferdam.dev/services/filebroker/internal/files"
 )
 
-const handleColumns = `id, binding_id, epoch, generation, run_id, direction, object_id, max_bytes, expires_at, issue, args_digest, single_use, types`
+const handleColumns = `id, binding_id, epoch, generation, run_id, direction, object_id, max_bytes, expires_at, issue, args_digest, single_use, types, contents`
 
 // StageHandle implements [files.Handles]. The bound is counted in the insert.
 func (s *SQLite) StageHandle(ctx context.Context, h files.Handle, most int) (stands files.Handle, err error) {
 	const insert = `INSERT INTO file_handles (` + handleColumns + `)
-		SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+		SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 		WHERE (SELECT count(*) FROM file_handles WHERE binding_id = ? AND epoch = ? AND run_id = ?) < ?
 		ON CONFLICT (issue) DO NOTHING`
 	err = s.db.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, insert,
-			h.ID, h.BindingID, h.Epoch, h.Generation, h.RunID, string(h.Direction), h.ObjectID, h.MaxBytes, h.ExpiresAt.UnixMicro(), h.Issue, h.ArgsDigest, h.SingleUse, h.Types,
+			h.ID, h.BindingID, h.Epoch, h.Generation, h.RunID, string(h.Direction), h.ObjectID, h.MaxBytes, h.ExpiresAt.UnixMicro(), h.Issue, h.ArgsDigest, h.SingleUse, h.Types, []byte(h.Contents),
 			h.BindingID, h.Epoch, h.RunID, most)
 		if err != nil {
 			return err
@@ -81,10 +81,11 @@ func (s *SQLite) UseHandle(ctx context.Context, id, by string) (stands string, e
 
 func scanHandle(row *sql.Row) (h files.Handle, err error) {
 	var expires int64
-	err = row.Scan(&h.ID, &h.BindingID, &h.Epoch, &h.Generation, &h.RunID, &h.Direction, &h.ObjectID, &h.MaxBytes, &expires, &h.Issue, &h.ArgsDigest, &h.SingleUse, &h.Types)
+	var contents []byte
+	err = row.Scan(&h.ID, &h.BindingID, &h.Epoch, &h.Generation, &h.RunID, &h.Direction, &h.ObjectID, &h.MaxBytes, &expires, &h.Issue, &h.ArgsDigest, &h.SingleUse, &h.Types, &contents)
 	if errors.Is(err, sql.ErrNoRows) {
 		return files.Handle{}, files.ErrNoHandle
 	}
-	h.ExpiresAt = time.UnixMicro(expires).UTC()
+	h.ExpiresAt, h.Contents = time.UnixMicro(expires).UTC(), string(contents)
 	return h, named("find handle", err)
 }

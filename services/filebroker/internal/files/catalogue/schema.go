@@ -52,4 +52,14 @@ CREATE TABLE file_uploads (
 	document   BLOB NOT NULL -- a JSON files.PartialUpload
 ) STRICT;
 CREATE INDEX file_uploads_by_expiry ON file_uploads (expires_at);
+`, `
+ALTER TABLE file_handles ADD COLUMN contents BLOB NOT NULL DEFAULT x''; -- 32 bytes each
+CREATE TABLE file_contents (
+	sha256     BLOB PRIMARY KEY CHECK (length(sha256) = 32),
+	size       INTEGER NOT NULL,
+	blob       TEXT NOT NULL,
+	put_at     INTEGER NOT NULL,
+	referenced INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX file_contents_unused ON file_contents (put_at) WHERE referenced = 0;
 `}

@@ -33,6 +33,12 @@ const (
 	// FileBrokerServiceIssueHandleProcedure is the procedure name of the FileBrokerService's
 	// IssueHandle RPC.
 	FileBrokerServiceIssueHandleProcedure = "/harness.filebroker.v1.FileBrokerService/IssueHandle"
+	// FileBrokerServicePutContentProcedure is the procedure name of the FileBrokerService's PutContent
+	// RPC.
+	FileBrokerServicePutContentProcedure = "/harness.filebroker.v1.FileBrokerService/PutContent"
+	// FileBrokerServiceKeepContentProcedure is the procedure name of the FileBrokerService's
+	// KeepContent RPC.
+	FileBrokerServiceKeepContentProcedure = "/harness.filebroker.v1.FileBrokerService/KeepContent"
 	// FileBrokerServicePutFileProcedure is the procedure name of the FileBrokerService's PutFile RPC.
 	FileBrokerServicePutFileProcedure = "/harness.filebroker.v1.FileBrokerService/PutFile"
 	// FileBrokerServiceStatObjectProcedure is the procedure name of the FileBrokerService's StatObject
@@ -76,6 +82,20 @@ var (
 			StreamType: connect.StreamTypeUnary,
 			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("IssueHandle"),
 			Procedure:  FileBrokerServiceIssueHandleProcedure,
+		}
+	})
+	fileBrokerServicePutContentSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeClient,
+			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("PutContent"),
+			Procedure:  FileBrokerServicePutContentProcedure,
+		}
+	})
+	fileBrokerServiceKeepContentSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_harness_filebroker_v1_filebroker_proto.Services().ByName("FileBrokerService").Methods().ByName("KeepContent"),
+			Procedure:  FileBrokerServiceKeepContentProcedure,
 		}
 	})
 	fileBrokerServicePutFileSpec = sync.OnceValue(func() connect.Spec {
@@ -147,8 +167,16 @@ type FileBrokerServiceClient interface {
 	// PutResult stores what a tool answered in a run, for a service that acts for
 	// its worker with a narrowed capability.
 	PutResult(context.Context) (FileBrokerServicePutResultClientStream, error)
-	// IssueHandle makes a handle for one object or one upload; control plane only.
+	// IssueHandle makes a handle for one object, for contents of an agent, or for one
+	// upload; control plane only.
 	IssueHandle(context.Context, *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error)
+	// PutContent stores a content of an agent's skills and files under its SHA-256, once,
+	// whoever puts it again; control plane only. It belongs to no binding, and is removed
+	// when nothing refers to it in time: KeepContent does, and so does a handle.
+	PutContent(context.Context) (FileBrokerServicePutContentClientStream, error)
+	// KeepContent says that a version of an agent names a content, which then stays;
+	// control plane only.
+	KeepContent(context.Context, *v1.KeepContentRequest) (*v1.KeepContentResponse, error)
 	// PutFile stores a file that a caller sends for a conversation, with a run or
 	// without; control plane only. What it is known by comes after its content.
 	PutFile(context.Context) (FileBrokerServicePutFileClientStream, error)
@@ -232,6 +260,36 @@ func (s FileBrokerServicePutResultClientStream) CloseAndReceive() (*v1.PutResult
 		return nil, err
 	}
 	var res v1.PutResultResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// FileBrokerServicePutContentClientStream is the client stream for the FileBrokerService's
+// PutContent RPC.
+type FileBrokerServicePutContentClientStream struct {
+	stream connect.ClientStream
+}
+
+// SendHeaders opens the stream and flushes the request headers without a message. The first Send or
+// Receive does this implicitly.
+func (s FileBrokerServicePutContentClientStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a request message to the server.
+func (s FileBrokerServicePutContentClientStream) Send(req *v1.PutContentRequest) error {
+	return s.stream.Send(req)
+}
+
+// CloseAndReceive closes the request side of the stream and returns the single response message. It
+// reads the stream to completion to release its resources.
+func (s FileBrokerServicePutContentClientStream) CloseAndReceive() (*v1.PutContentResponse, error) {
+	if err := s.stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	var res v1.PutContentResponse
 	if err := s.stream.Receive(&res); err != nil {
 		return nil, err
 	}
@@ -377,8 +435,16 @@ type FileBrokerServiceHandler interface {
 	// PutResult stores what a tool answered in a run, for a service that acts for
 	// its worker with a narrowed capability.
 	PutResult(context.Context, FileBrokerServicePutResultServerStream) (*v1.PutResultResponse, error)
-	// IssueHandle makes a handle for one object or one upload; control plane only.
+	// IssueHandle makes a handle for one object, for contents of an agent, or for one
+	// upload; control plane only.
 	IssueHandle(context.Context, *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error)
+	// PutContent stores a content of an agent's skills and files under its SHA-256, once,
+	// whoever puts it again; control plane only. It belongs to no binding, and is removed
+	// when nothing refers to it in time: KeepContent does, and so does a handle.
+	PutContent(context.Context, FileBrokerServicePutContentServerStream) (*v1.PutContentResponse, error)
+	// KeepContent says that a version of an agent names a content, which then stays;
+	// control plane only.
+	KeepContent(context.Context, *v1.KeepContentRequest) (*v1.KeepContentResponse, error)
 	// PutFile stores a file that a caller sends for a conversation, with a run or
 	// without; control plane only. What it is known by comes after its content.
 	PutFile(context.Context, FileBrokerServicePutFileServerStream) (*v1.PutFileResponse, error)
@@ -410,6 +476,8 @@ func RegisterFileBrokerServiceHandler(server *connect.Server, svc FileBrokerServ
 		connect.Method{Spec: fileBrokerServicePutObjectSpec(), Handler: adapter.putObject},
 		connect.Method{Spec: fileBrokerServicePutResultSpec(), Handler: adapter.putResult},
 		connect.Method{Spec: fileBrokerServiceIssueHandleSpec(), Handler: adapter.issueHandle},
+		connect.Method{Spec: fileBrokerServicePutContentSpec(), Handler: adapter.putContent},
+		connect.Method{Spec: fileBrokerServiceKeepContentSpec(), Handler: adapter.keepContent},
 		connect.Method{Spec: fileBrokerServicePutFileSpec(), Handler: adapter.putFile},
 		connect.Method{Spec: fileBrokerServiceStatObjectSpec(), Handler: adapter.statObject},
 		connect.Method{Spec: fileBrokerServiceReadObjectSpec(), Handler: adapter.readObject},
@@ -445,6 +513,21 @@ type FileBrokerServicePutResultServerStream struct {
 // Receive returns the next request message from the client.
 func (s FileBrokerServicePutResultServerStream) Receive() (*v1.PutResultRequest, error) {
 	var req v1.PutResultRequest
+	if err := s.stream.Receive(&req); err != nil {
+		return nil, err
+	}
+	return &req, nil
+}
+
+// FileBrokerServicePutContentServerStream is the server stream for the FileBrokerService's
+// PutContent RPC.
+type FileBrokerServicePutContentServerStream struct {
+	stream connect.ServerStream
+}
+
+// Receive returns the next request message from the client.
+func (s FileBrokerServicePutContentServerStream) Receive() (*v1.PutContentRequest, error) {
+	var req v1.PutContentRequest
 	if err := s.stream.Receive(&req); err != nil {
 		return nil, err
 	}
@@ -542,6 +625,14 @@ func (UnimplementedFileBrokerServiceHandler) IssueHandle(context.Context, *v1.Is
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.IssueHandle is not implemented")
 }
 
+func (UnimplementedFileBrokerServiceHandler) PutContent(context.Context, FileBrokerServicePutContentServerStream) (*v1.PutContentResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.PutContent is not implemented")
+}
+
+func (UnimplementedFileBrokerServiceHandler) KeepContent(context.Context, *v1.KeepContentRequest) (*v1.KeepContentResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.KeepContent is not implemented")
+}
+
 func (UnimplementedFileBrokerServiceHandler) PutFile(context.Context, FileBrokerServicePutFileServerStream) (*v1.PutFileResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "harness.filebroker.v1.FileBrokerService.PutFile is not implemented")
 }
@@ -597,6 +688,22 @@ func (c *fileBrokerServiceClient) PutResult(ctx context.Context) (FileBrokerServ
 func (c *fileBrokerServiceClient) IssueHandle(ctx context.Context, req *v1.IssueHandleRequest) (*v1.IssueHandleResponse, error) {
 	var res v1.IssueHandleResponse
 	if err := c.client.CallUnary(ctx, fileBrokerServiceIssueHandleSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *fileBrokerServiceClient) PutContent(ctx context.Context) (FileBrokerServicePutContentClientStream, error) {
+	stream, err := c.client.CallClientStream(ctx, fileBrokerServicePutContentSpec())
+	if err != nil {
+		return FileBrokerServicePutContentClientStream{}, err
+	}
+	return FileBrokerServicePutContentClientStream{stream: stream}, nil
+}
+
+func (c *fileBrokerServiceClient) KeepContent(ctx context.Context, req *v1.KeepContentRequest) (*v1.KeepContentResponse, error) {
+	var res v1.KeepContentResponse
+	if err := c.client.CallUnary(ctx, fileBrokerServiceKeepContentSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
@@ -690,6 +797,26 @@ func (h fileBrokerServiceHandler) issueHandle(ctx context.Context, _ connect.Spe
 		return err
 	}
 	res, err := h.svc.IssueHandle(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) putContent(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	res, err := h.svc.PutContent(ctx, FileBrokerServicePutContentServerStream{stream: stream})
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h fileBrokerServiceHandler) keepContent(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.KeepContentRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.KeepContent(ctx, &req)
 	if err != nil {
 		return err
 	}

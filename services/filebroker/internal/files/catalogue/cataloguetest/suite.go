@@ -50,6 +50,11 @@ func Run(t *testing.T, open func(t *testing.T) files.Catalogue) {
 		"entries":                           entries,
 		"referred to or retired":            retired,
 		"of refer and retire one wins":      referOrRetire,
+		"contents":                          contents,
+		"one of many puts a content":        oneContent,
+		"contents that nothing refers to":   unusedContents,
+		"of keep and collect one wins":      keepOrCollect,
+		"a handle has its contents":         handleContents,
 	} {
 		t.Run(name, func(t *testing.T) { f(test{t, open(t)}) })
 	}

@@ -33,6 +33,8 @@ type handle struct {
 	// Types are separated by spaces.
 	Types  string `bson:"types"`
 	UsedBy string `bson:"used_by"`
+	// Contents have 32 bytes each.
+	Contents []byte `bson:"contents,omitempty"`
 }
 
 func (h handle) handle() files.Handle {
@@ -40,7 +42,7 @@ func (h handle) handle() files.Handle {
 		ID: h.ID, BindingID: h.BindingID, Epoch: uint32(h.Epoch), Generation: uint32(h.Generation), RunID: h.RunID, //nolint:gosec // written from a uint32
 		Direction: files.Direction(h.Direction), ObjectID: h.ObjectID, MaxBytes: h.MaxBytes,
 		ExpiresAt: time.UnixMicro(h.ExpiresAt).UTC(), Issue: h.Issue, ArgsDigest: h.ArgsDigest,
-		SingleUse: h.SingleUse, Types: h.Types,
+		SingleUse: h.SingleUse, Types: h.Types, Contents: string(h.Contents),
 	}
 }
 
@@ -50,7 +52,7 @@ func (s *Store) StageHandle(ctx context.Context, h files.Handle, most int) (stan
 		ID: h.ID, Scope: fmt.Sprintf("%s/%d/%s", h.BindingID, h.Epoch, h.RunID),
 		BindingID: h.BindingID, Epoch: int64(h.Epoch), Generation: int64(h.Generation), RunID: h.RunID,
 		Direction: string(h.Direction), ObjectID: h.ObjectID, MaxBytes: h.MaxBytes, ExpiresAt: h.ExpiresAt.UnixMicro(),
-		Issue: h.Issue, ArgsDigest: h.ArgsDigest, SingleUse: h.SingleUse, Types: h.Types,
+		Issue: h.Issue, ArgsDigest: h.ArgsDigest, SingleUse: h.SingleUse, Types: h.Types, Contents: []byte(h.Contents),
 	}
 	_, err = mongodbstore.InsertInSlot(ctx, s.handles, bson.D{is("issue", h.Issue)}, d.Scope, most, func(slot int32) any {
 		d.Slot = slot

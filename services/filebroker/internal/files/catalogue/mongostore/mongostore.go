@@ -32,6 +32,7 @@ const (
 	quotasName      = "file_quotas"
 	handlesName     = "file_handles"
 	uploadsName     = "file_uploads"
+	contentsName    = "file_contents"
 )
 
 func schema() []mongodbstore.Step {
@@ -43,14 +44,16 @@ func schema() []mongodbstore.Step {
 	}}, {Indexes: []mongodbstore.Index{
 		{Collection: handlesName, Keys: bson.D{{Key: "expires_at", Value: 1}}},
 		{Collection: uploadsName, Keys: bson.D{{Key: "expires_at", Value: 1}}},
+	}}, {Indexes: []mongodbstore.Index{
+		{Collection: contentsName, Keys: bson.D{{Key: "referenced", Value: 1}, {Key: "put_at", Value: 1}}},
 	}}}
 }
 
 // Store is a files.Catalogue on one database. It is safe for concurrent use, also
 // beside other Stores on the same database.
 type Store struct {
-	db                                             *mongodbstore.DB
-	objects, completions, quotas, handles, uploads *mongo.Collection
+	db                                                       *mongodbstore.DB
+	objects, completions, quotas, handles, uploads, contents *mongo.Collection
 }
 
 var _ files.Catalogue = (*Store)(nil)
@@ -63,7 +66,7 @@ func Open(ctx context.Context, db *mongodbstore.DB) (*Store, error) {
 	}
 	return &Store{
 		db: db, objects: db.Collection(objectsName), completions: db.Collection(completionsName),
-		quotas: db.Collection(quotasName), handles: db.Collection(handlesName), uploads: db.Collection(uploadsName),
+		quotas: db.Collection(quotasName), handles: db.Collection(handlesName), uploads: db.Collection(uploadsName), contents: db.Collection(contentsName),
 	}, nil
 }
 
