@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds a wait for something that must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // weakVariable, set to 1, lets a build machine leave out what it does not allow.
 const weakVariable = "COFFERDAM_TEST_WEAK_ISOLATION"

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // handshake connects a client to a server over loopback and returns what each of them says about it, and the state of the
 // server's connection. A TLS 1.3 client is done before the server has looked at its certificate, so one byte goes across

@@ -211,7 +211,7 @@ func finished(t *testing.T, p *process.Process) error {
 	select {
 	case <-p.Done():
 		return p.Err()
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the child has not ended")
 		return nil
 	}

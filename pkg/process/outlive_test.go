@@ -112,7 +112,7 @@ func (e *echo) answers() error {
 	if _, err := fmt.Fprintln(e.in, "alive?"); err != nil {
 		return err
 	}
-	if err := e.out.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := e.out.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	_, err := bufio.NewReader(e.out).ReadString('\n')
@@ -153,7 +153,7 @@ func onDoomedThread(f func(tid int)) {
 func awaitThreadEnd(t *testing.T, tid int) {
 	t.Helper()
 	path := fmt.Sprintf("/proc/self/task/%d", tid)
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); runtime.Gosched() {
 		if _, err := os.Stat(path); os.IsNotExist(err) {
 			return
 		}

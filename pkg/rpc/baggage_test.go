@@ -68,7 +68,7 @@ func TestBaggageIsIgnored(t *testing.T) {
 	url := s.Serve(t, rpctest.Service{Handler: h, ID: rpctest.ServiceID("toolbroker"), Allow: allow})
 	c := s.Dial(t, url, rpctest.ServiceID("toolbroker"), rpctest.ServiceID("controlplane"))
 	call := func(headers []string) int {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+toolbrokerv1connect.ToolBrokerServiceListToolsProcedure, strings.NewReader(`{"toolIds":["fs.*"]}`))
 		if err != nil {

@@ -28,7 +28,7 @@ import (
 
 // patience bounds a wait for something that must come. It is no measure of
 // anything: a test that needs it all has failed.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // heir makes the test binary a process that inherits a listener.
 const heir = "service-under-test-inherits"

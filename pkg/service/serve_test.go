@@ -150,9 +150,24 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Streams that go on are cancelled when the drain time is over.
+// Streams that go on are cancelled when the drain time is over. One that nobody
+// told would be cut by the hard stop each time, and not only on a busy machine.
 func TestStreamsAreCancelledAfterTheDrain(t *testing.T) {
 	const drain = 100 * time.Millisecond
+	var took time.Duration
+	for range 5 {
+		if took = cancelledAfter(t, drain); took < drain+hardStop {
+			break
+		}
+	}
+	if took < drain || took >= drain+hardStop {
+		t.Errorf("the stream was cancelled after %v", took)
+	}
+}
+
+// cancelledAfter is how long after the stop of a server a stream ends that goes on.
+func cancelledAfter(t *testing.T, drain time.Duration) time.Duration {
+	t.Helper()
 	begun, told := make(chan struct{}), make(chan struct{})
 	s := host(t, drain, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -170,12 +185,11 @@ func TestStreamsAreCancelledAfterTheDrain(t *testing.T) {
 	began := time.Now()
 	s.stop()
 	<-told
-	if took := time.Since(began); took < drain || took >= drain+hardStop { // later it would have been cut, not told
-		t.Errorf("the stream was cancelled after %v", took)
-	}
+	took := time.Since(began)
 	if err := s.end(t); err != nil {
 		t.Errorf("serve: %v", err)
 	}
+	return took
 }
 
 // A handler that does not notice is left behind: its connection is closed.

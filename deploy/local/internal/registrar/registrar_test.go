@@ -70,7 +70,7 @@ func (w world) call(t *testing.T, src identity.Source, method, path string) (int
 	t.Helper()
 	hc := identity.HTTPClient(src, w.domain.Service(Service), identity.ClientOptions{})
 	defer hc.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, w.url+path, nil)
 	if err != nil {
@@ -111,7 +111,7 @@ func (w world) register(t *testing.T, uid string) string {
 // identityAt is who a process is that is given the address.
 func identityAt(t *testing.T, api string) (spiffeid.ID, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	src, err := identity.Open(ctx, identity.Config{WorkloadAPI: api}, nil)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second
+	patience = time.Minute
 	// upHelper is the name under which the test binary runs a stack of its own.
 	upHelper = "stack-test-up"
 	diary    = "diary"
@@ -76,7 +76,7 @@ func fake(name, dir string) int {
 		if fd == firstDescriptor+adminListener {
 			status = http.StatusOK
 		}
-		server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Pid", strconv.Itoa(os.Getpid()))
 			w.WriteHeader(status)
 		})}
@@ -85,7 +85,7 @@ func fake(name, dir string) int {
 	select {
 	case <-ctx.Done():
 		note(dir, "stop", name)
-	case <-time.After(time.Minute): // a test that fails may forget it
+	case <-time.After(10 * time.Minute): // a test that fails may forget it
 	}
 	return 0
 }

@@ -160,7 +160,7 @@ func TestAStubbornPartDoesNotHoldTheEndUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > patience {
 		t.Errorf("it took %v to end", took)
 	}
 	if left := alive(b.diary(t)); len(left) > 0 {
@@ -299,7 +299,7 @@ func TestAStackThatIsKilledLeavesNoProcess(t *testing.T) {
 	if err := up.Stop(0); err != nil { // SIGKILL
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for left := alive(started); len(left) > 0; left = alive(started) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left behind: %v", left)

@@ -15,7 +15,7 @@ import (
 	"cofferdam.dev/pkg/process"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // service is a supervised helper that serves a listener.
 type service struct {

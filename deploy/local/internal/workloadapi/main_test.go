@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 var (
 	td      = spiffeid.RequireTrustDomainFromString("cofferdam.test")

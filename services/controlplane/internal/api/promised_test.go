@@ -404,7 +404,7 @@ func troubles() map[string]fails {
 			d.store.RefuseWrites(nil)
 			return errors.Join(err, <-said)
 		}},
-		"the database is away until the deadline": {timeout: 2, meanwhile: func(_ context.Context, d *trouble, p *play) error {
+		"the database is away until the deadline": {timeout: 6, meanwhile: func(_ context.Context, d *trouble, p *play) error {
 			d.store.RefuseWrites(errAway)
 			time.AfterFunc(time.Until(p.Turn.Envelope.Deadline)+200*time.Millisecond, func() { d.store.RefuseWrites(nil) })
 			return nil
@@ -466,7 +466,7 @@ func troubles() map[string]fails {
 			d.reader(t, id, "") // which reads no further
 			return id
 		}},
-		"the deadline comes":               {timeout: 1, meanwhile: goes},
+		"the deadline comes":               {timeout: 5, meanwhile: goes},
 		"the clock steps a second forward": {meanwhile: steps(time.Second)},
 		"the clock steps a second back":    {meanwhile: steps(-time.Second)},
 	}

@@ -62,7 +62,7 @@ func open(t *testing.T, as string, f fake) (*rpctest.Stand, *capabilityclient.Cl
 
 func bounded(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -63,7 +63,7 @@ func TestACancelInMidTextStopsTheHarnessAndSaysSo(t *testing.T) {
 func TestAWorkerThatDoesNotStopLosesItsSandbox(t *testing.T) {
 	var said atomic.Bool
 	s := newStack(t, func(s **runstest.Stack) runstest.Script { return turn(s, "warm") }, runstest.Options{
-		Change: func(c *runs.Config) { c.CancelGrace = time.Second }, // twice that is what the answer waits
+		Change: func(c *runs.Config) { c.CancelGrace = 4 * time.Second }, // twice that is what the answer waits
 	})
 	warm := start(t, s, "warm")
 	follow(t, s, warm.RunID)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds a wait for something that must come. It is no measure of
 // anything: a test that needs it all has failed.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func started() event.Data {
 	return event.RunStarted{HarnessID: runstest.HarnessID, AdapterVersion: runstest.AdapterVersion}

@@ -50,7 +50,7 @@ func TestACancelWhoseOwnerIsGone(t *testing.T) {
 	}
 	select {
 	case <-stopped: // the harness ends with its sandbox
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("the run is cancelled, and its harness goes on")
 	}
 	if d.End.Kind != binding.EndCancelling {

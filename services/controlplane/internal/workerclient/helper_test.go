@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds a wait for something that must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // fake is a worker whose answers a test chooses.
 type fake struct {

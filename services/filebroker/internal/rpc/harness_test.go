@@ -99,7 +99,7 @@ func (o *opened) wait(t *testing.T, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for timeout := time.After(20 * time.Second); !ok(); {
+	for timeout := time.After(time.Minute); !ok(); {
 		select {
 		case <-tick.C:
 		case <-timeout:

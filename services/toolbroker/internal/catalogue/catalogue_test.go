@@ -29,7 +29,7 @@ func tool(t *testing.T, c *catalogue.Catalogue, id string) call.Tool {
 
 func invoke(t *testing.T, tool call.Tool) (project.Result, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	reply, err := tool.Call(ctx, call.Behalf{}, json.RawMessage(`{}`), time.Time{}, nil)
 	return reply.Result, err

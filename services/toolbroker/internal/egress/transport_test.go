@@ -50,7 +50,7 @@ func portOf(t *testing.T, u string) uint16 {
 
 func get(t *testing.T, rt http.RoundTripper, u string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {

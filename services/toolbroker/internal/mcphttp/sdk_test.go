@@ -34,7 +34,7 @@ func sdkServer(t *testing.T, o *mcp.StreamableHTTPOptions) (u string, s *mcp.Ser
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "wait", Description: "Waits."}, func(ctx context.Context, _ *mcp.CallToolRequest, _ text) (*mcp.CallToolResult, any, error) {
 		calls.Add(1)
-		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		bounded, cancel := context.WithTimeout(ctx, time.Minute) // a test that fails may forget it
 		defer cancel()
 		<-bounded.Done()
 		if ctx.Err() != nil {
@@ -69,25 +69,28 @@ func TestServersOfTheSDK(t *testing.T) {
 			if s.Version() != c.version {
 				t.Errorf("negotiated %s", s.Version())
 			}
-			l, err := s.Tools(within(t, 20*time.Second))
+			l, err := s.Tools(within(t, time.Minute))
 			if err != nil || len(l.Tools) != 3 {
 				t.Errorf("%s %v", l.Tools, err)
 			}
 			for range 3 {
-				a, err := s.Call(within(t, 20*time.Second), "echo", json.RawMessage(`{"text":"heron"}`), time.Now().Add(time.Minute))
+				a, err := s.Call(within(t, time.Minute), "echo", json.RawMessage(`{"text":"heron"}`), time.Now().Add(time.Minute))
 				if err != nil || a.Error != nil || !strings.Contains(string(a.Result), `heron`) {
 					t.Errorf("%s %v %v", a.Result, a.Error, err)
 				}
 			}
-			if a, err := s.Call(within(t, 20*time.Second), "fail", json.RawMessage(`{"text":""}`), never); err != nil || !strings.Contains(string(a.Result), `"isError":true`) {
+			if a, err := s.Call(within(t, time.Minute), "fail", json.RawMessage(`{"text":""}`), never); err != nil || !strings.Contains(string(a.Result), `"isError":true`) {
 				t.Errorf("%s %v %v", a.Result, a.Error, err)
 			}
-			if a, err := s.Call(within(t, 20*time.Second), "none", json.RawMessage(`{}`), never); err != nil || a.Error == nil {
+			if a, err := s.Call(within(t, time.Minute), "none", json.RawMessage(`{}`), never); err != nil || a.Error == nil {
 				t.Errorf("%s %v %v", a.Result, a.Error, err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(100*time.Millisecond, cancel)
-			if _, err := s.Call(ctx, "wait", json.RawMessage(`{"text":""}`), never); !errors.Is(err, mcpcall.ErrNoAnswer) {
+			waits := make(chan error, 1)
+			go func() { _, err := s.Call(ctx, "wait", json.RawMessage(`{"text":""}`), never); waits <- err }()
+			wait(t, func() bool { return calls.Load() == 4 }) // it has arrived
+			cancel()
+			if err := <-waits; !errors.Is(err, mcpcall.ErrNoAnswer) {
 				t.Error(err)
 			}
 			wait(t, func() bool { return calls.Load() == 104 }) // the server was told
@@ -97,10 +100,10 @@ func TestServersOfTheSDK(t *testing.T) {
 			})
 			select {
 			case <-s.Changed():
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("nobody is told of a new tool")
 			}
-			if l, err := s.Tools(within(t, 20*time.Second)); err != nil || len(l.Tools) != 4 {
+			if l, err := s.Tools(within(t, time.Minute)); err != nil || len(l.Tools) != 4 {
 				t.Errorf("%s %v", l.Tools, err)
 			}
 		})

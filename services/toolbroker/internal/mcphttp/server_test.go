@@ -190,7 +190,7 @@ func TestAnExpiredSession(t *testing.T) {
 	}
 	select {
 	case <-s.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nobody is told that the session is over")
 	}
 	if _, err := call(t, s, "count"); !errors.Is(err, mcpcall.ErrNotSent) {
@@ -252,12 +252,12 @@ func TestNothingIsSentTooLateOrAfterTheEnd(t *testing.T) {
 			t.Errorf("context has ended: %v", err)
 		}
 		refuse.Store(true)
-		_, err := s.Call(within(t, 20*time.Second), "count", json.RawMessage(`{}`), time.Now().Add(50*time.Millisecond))
+		_, err := s.Call(within(t, time.Minute), "count", json.RawMessage(`{}`), time.Now().Add(50*time.Millisecond))
 		if !errors.Is(err, mcpcall.ErrNotSent) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("without a credential: %v", err)
 		}
 		refuse.Store(false)
-		if _, err := s.Call(within(t, 20*time.Second), "count", json.RawMessage(`{}`), time.Now().Add(time.Minute)); err != nil {
+		if _, err := s.Call(within(t, time.Minute), "count", json.RawMessage(`{}`), time.Now().Add(time.Minute)); err != nil {
 			t.Errorf("a refused call broke the connection: %v", err)
 		}
 		if err := s.Close(); err != nil {
@@ -314,7 +314,7 @@ func TestListsOfTools(t *testing.T) {
 		h.TTL = 120_000
 		s := connect(t, h)
 		for range 2 { // the second one is not out of a cache
-			l, err := s.Tools(within(t, 20*time.Second))
+			l, err := s.Tools(within(t, time.Minute))
 			if err != nil || len(l.Tools) < 30 || l.TTL != 2*time.Minute {
 				t.Errorf("%d tools, %v, %v", len(l.Tools), l.TTL, err)
 			}
@@ -324,11 +324,11 @@ func TestListsOfTools(t *testing.T) {
 		}
 		h.SetTools("")
 		h.SetMode(hostile.ModeEndless)
-		if l, err := s.Tools(within(t, 20*time.Second)); err == nil {
+		if l, err := s.Tools(within(t, time.Minute)); err == nil {
 			t.Errorf("%d tools of an endless list", len(l.Tools))
 		}
 		h.SetMode(hostile.ModeMalformed)
-		if l, err := s.Tools(within(t, 20*time.Second)); err != nil || len(l.Tools) < 30 {
+		if l, err := s.Tools(within(t, time.Minute)); err != nil || len(l.Tools) < 30 {
 			t.Errorf("malformed tools spoil the others: %d, %v", len(l.Tools), err)
 		}
 	})
@@ -341,7 +341,7 @@ func TestAChangedListIsHeardOf(t *testing.T) {
 		h.SetTools(hostile.HTTPList())
 		select {
 		case <-s.Changed():
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("nobody is told")
 		}
 	})
@@ -357,11 +357,11 @@ func TestArgumentsInHeaders(t *testing.T) {
 		{"name":"bad","inputSchema":{"type":"object","properties":{"region":{"type":"object","x-mcp-header":"Region"}}}},
 		{"name":"echo","inputSchema":{"type":"object"}}]}`)
 	s := connect(t, h)
-	l, err := s.Tools(within(t, 20*time.Second))
+	l, err := s.Tools(within(t, time.Minute))
 	if err != nil || len(l.Tools) != 2 || strings.Contains(string(l.Tools[1]), "bad") {
 		t.Errorf("%s %v", l.Tools, err)
 	}
-	a, err := s.Call(within(t, 20*time.Second), "headers_of_call", json.RawMessage(`{"region":"eu"}`), never)
+	a, err := s.Call(within(t, time.Minute), "headers_of_call", json.RawMessage(`{"region":"eu"}`), never)
 	if err != nil || !strings.Contains(string(a.Result), "Mcp-Param-Region:[eu]") || !strings.Contains(string(a.Result), "Mcp-Name:[headers_of_call]") {
 		t.Errorf("%s %v", a.Result, err)
 	}
@@ -371,11 +371,11 @@ func wait(t *testing.T, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); !holds(); {
+	for deadline := time.After(time.Minute); !holds(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("it did not come to pass within 20 s")
+			t.Fatal("it did not come to pass within a minute")
 		}
 	}
 }

@@ -134,7 +134,8 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	cfg := runs.Config{
 		Writer: s.Writer, Guard: s.Guard, IDs: ids, Agents: registry, Provider: provider, Files: s.Files, Environment: "test", Owner: o.Owner, Now: o.Now,
 		Bounds: event.DefaultBounds(), Logger: logger, Meter: noop.NewMeterProvider().Meter("test"),
-		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, CancelGrace: 200 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
+		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
+		CancelGrace: 10 * time.Second, // only who does not stop is waited for so long
 		Leases: lease.New(lease.Config{
 			Writer: s.Writer, Guard: s.Guard, Provider: provider, Workers: workers, Minter: o.Minter, Tools: noTools{},
 			TrustDomain: td, Owner: o.Owner, Logger: logger,

@@ -212,16 +212,24 @@ func TestAClaimTakesTheRoomOfTheWarm(t *testing.T) {
 }
 
 func TestCloseEndsTheWarm(t *testing.T) {
-	w := startWarm(t, "stubborn", 3)
-	eventually(t, "some run", func() bool { n, _ := w.warmed(); return n > 0 })
-	began := time.Now()
-	if err := w.Close(); err != nil {
-		t.Error(err)
+	var w *world
+	var took time.Duration
+	for try := 1; ; try++ {
+		w = startWarm(t, "stubborn", 3)
+		eventually(t, "some run", func() bool { n, _ := w.warmed(); return n > 0 })
+		began := time.Now()
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		took = time.Since(began)
+		w.empty(t)
+		if took < stopGrace || try == 5 { // what is waited for takes so long each time, a busy machine does not
+			break
+		}
 	}
-	if took := time.Since(began); took > stopGrace {
+	if took >= stopGrace {
 		t.Errorf("close took %v: nobody waits for those that are nobody's", took)
 	}
-	w.empty(t)
 	w.Warm() // is too late
 	if n := w.ids.requests(); n > 3+startsAtOnce() {
 		t.Errorf("%d were made", n)

@@ -132,6 +132,15 @@ func TestReleaseEndsWhatIgnoresSIGTERM(t *testing.T) {
 	w := start(t, "stubborn")
 	in := w.claim(t, "hc-1")
 	w.said(t, in.UID, "ignoring")
+	looked := make(chan struct{}) // it has not ended before that, however slow the machine is
+	w.ids.hooks(nil, func(ctx context.Context, _ string) error {
+		select {
+		case <-looked:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := w.Release(ctx, "hc-1"); !fault.Is(err, fault.DeadlineExceeded) {
@@ -144,6 +153,7 @@ func TestReleaseEndsWhatIgnoresSIGTERM(t *testing.T) {
 	if _, err := w.Claim(t.Context(), claim("hc-1")); !fault.Is(err, fault.SandboxNotReady) {
 		t.Errorf("claim while it is being ended: %v", err)
 	}
+	close(looked)
 	if err := w.Release(t.Context(), "hc-1"); err != nil {
 		t.Fatal(err)
 	}
