@@ -142,8 +142,19 @@ const (
 // busy machine, and much shorter than what keeps a run busy.
 const runSeconds = 20
 
-// lifetimeSeconds is how long those of short live: many times as long as a turn takes.
-const lifetimeSeconds = 15
+// How long those of short live: many times as long as a turn takes, which is longer
+// where a program is started first.
+const (
+	lifetimeSeconds       = 15
+	hostedLifetimeSeconds = 60
+)
+
+func (t target) lifetime() int {
+	if t.profile["harness_config"] != nil {
+		return hostedLifetimeSeconds
+	}
+	return lifetimeSeconds
+}
 
 // agent is one of the harness that is tried.
 func (t target) agent(id, profile string, more map[string]any) map[string]any {
@@ -167,7 +178,7 @@ func (t target) configure(folder string) ([]string, error) {
 	agent := func(id string, more map[string]any) map[string]any { return t.agent(id, name, more) }
 	ready := maps.Clone(t.profile)
 	ready["name"], ready["warm"] = warm, warmWorkers
-	brief := t.limited(short, "lifetime_seconds", lifetimeSeconds)
+	brief := t.limited(short, "lifetime_seconds", t.lifetime())
 	slow := t.limited(tight, "cpus", tightCPUs)
 	return write(folder, map[string]any{
 		"agents": map[string]any{"agents": []any{
