@@ -4,13 +4,21 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-const versionsName = "component_versions"
+const (
+	versionsName = "component_versions"
+	// migrateTimeout bounds a migration whose context has no deadline. A server takes
+	// minutes to make an index of a large collection, or to let one wait behind the
+	// writes of others: a start that gave up after the time of one operation would give
+	// up each time.
+	migrateTimeout = 15 * time.Minute
+)
 
 // Index of a collection.
 type Index struct {
@@ -32,8 +40,11 @@ type Step struct {
 // Migrate brings a component to the last of its versions: steps[n] makes version
 // n+1 of version n. A database with a newer version is refused, so that an older
 // program never writes what a newer one cannot read. One that is moved on while
-// this program runs is noticed by Check.
+// this program runs is noticed by Check. It takes as long as the server needs for
+// its indexes, at most a quarter of an hour.
 func (d *DB) Migrate(ctx context.Context, component string, steps []Step) error {
+	ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
+	defer cancel()
 	known := int32(len(steps)) //nolint:gosec // a few steps
 	stands, err := d.versions(ctx)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -343,6 +344,46 @@ func TestConcernsAndTimeOfCommands(t *testing.T) {
 	defer cancel()
 	if _, err := things.InsertOne(short, bson.D{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a write without an answer: %v", err)
+	}
+}
+
+// An index of what is stored already takes a server as long as it takes: a start does
+// not give up after the time of one operation, after which no start would succeed.
+func TestAnIndexMayTakeMinutes(t *testing.T) {
+	var mu sync.Mutex
+	given := map[string]time.Duration{}
+	db := overWire(t, func(c mongodbstoretest.Command) mongodbstoretest.Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		ms, _ := c.Body.Lookup("maxTimeMS").AsInt64OK()
+		given[c.Name] = time.Duration(ms) * time.Millisecond
+		return mongodbstoretest.Deliver
+	})
+	step := mongodbstore.Step{
+		Indexes: []mongodbstore.Index{{Collection: "things", Keys: bson.D{{Key: "a", Value: 1}}}},
+		Apply: func(ctx context.Context, db *mongodbstore.DB) error {
+			_, err := db.Collection("things").UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "b", Value: 1}}}})
+			return err
+		},
+	}
+	migrate := func(ctx context.Context, component string) map[string]time.Duration {
+		if err := db.Migrate(ctx, component, []mongodbstore.Step{step}); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(given)
+	}
+	for command, limit := range migrate(t.Context(), "one") {
+		if (command == "createIndexes" || command == "update") && limit < 10*time.Minute {
+			t.Errorf("%s within %v", command, limit)
+		}
+	}
+	const mine = time.Minute
+	short, cancel := context.WithTimeout(t.Context(), mine)
+	defer cancel()
+	if limit := migrate(short, "another")["createIndexes"]; limit <= 0 || limit > mine {
+		t.Errorf("within %v, want the caller's %v", limit, mine)
 	}
 }
 
