@@ -33,9 +33,6 @@ const (
 	// writersPerRun keeps a run below the number of effects that it may have open.
 	writersPerRun = 20
 	people        = 4
-	// storing is how many of them store at a time: an effect that waits for longer
-	// than its window behind others is not made, and would only begin again.
-	storing = 4
 )
 
 // crowd is many writers at once, who each add one line to a record.
@@ -43,8 +40,6 @@ type crowd struct {
 	t       *testing.T
 	stands  []*rpctest.Stand
 	service *memory.Service
-	// seats are those of writers that store.
-	seats chan struct{}
 
 	mu sync.Mutex
 	// added has the lines that were acknowledged, by whose record and key.
@@ -65,7 +60,7 @@ type writer struct {
 
 func newCrowd(t *testing.T, writers int, store memory.Store) *crowd {
 	t.Helper()
-	c := &crowd{t: t, added: map[string][]string{}, seats: make(chan struct{}, storing)}
+	c := &crowd{t: t, added: map[string][]string{}}
 	o := open(t, rpctest.NewStand(t))
 	o.memories.Store = store
 	c.service = o.service(memory.Policy{
@@ -81,7 +76,8 @@ func newCrowd(t *testing.T, writers int, store memory.Store) *crowd {
 }
 
 // run lets all write at once and gives how many acknowledged lines are missing. All
-// have read before the first one writes, so that nearly every one is overtaken.
+// have read before the first one writes, so that nearly every one is overtaken, and
+// again each time another one of its record was faster.
 func (c *crowd) run(writers int) (lost int) {
 	var wg, reading sync.WaitGroup
 	reading.Add(writers)
@@ -157,8 +153,6 @@ func (c *crowd) read(w writer) (content string, revision uint64, err error) {
 // write adds a line to what was read, and to what stands then where another writer
 // was faster, however often.
 func (c *crowd) write(w writer, content string, revision uint64) {
-	c.seats <- struct{}{}
-	defer func() { <-c.seats }()
 	for {
 		err := c.put(w, content, revision)
 		switch fault.CodeOf(err) {
