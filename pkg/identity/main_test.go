@@ -71,18 +71,3 @@ func connect(ctx context.Context, t *testing.T) (server, client net.Conn) {
 	}
 	return server, client
 }
-
-// eventually returns when cond holds.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.After(patience)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}

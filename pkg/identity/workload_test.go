@@ -18,6 +18,7 @@ import (
 
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/identity/identitytest"
+	"cofferdam.dev/pkg/waittest"
 )
 
 // agent is a Workload API that says what a test tells it to, one answer per step.
@@ -140,7 +141,7 @@ func TestWorkloadAPIFollowsRotation(t *testing.T) {
 	for _, rotate := range []func(testing.TB){domain.Rotate, domain.RotateCA, domain.ForgetOldCAs} {
 		rotate(t)
 		a.push(t, want)
-		eventually(t, "a rotation", func() bool { return same(t, src, want) })
+		waittest.Until(t, "a rotation", func() bool { return same(t, src, want) })
 	}
 }
 
@@ -164,7 +165,7 @@ func TestWorkloadAPIWatchNeverEnds(t *testing.T) {
 				t.Error("the test rotates nothing")
 			}
 			a.push(t, want)
-			eventually(t, "the rotation after an error", func() bool { return same(t, src, want) })
+			waittest.Until(t, "the rotation after an error", func() bool { return same(t, src, want) })
 		})
 	}
 	t.Run("restart", func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestWorkloadAPIWatchNeverEnds(t *testing.T) {
 		domain.RotateCA(t)
 		a.start(t)
 		a.push(t, want)
-		eventually(t, "the rotation after a restart", func() bool { return same(t, src, want) })
+		waittest.Until(t, "the rotation after a restart", func() bool { return same(t, src, want) })
 	})
 }
 
@@ -196,7 +197,7 @@ func TestWorkloadAPICannotChangeTheIdentity(t *testing.T) {
 	domain.Rotate(t)
 	a.push(t, thief)
 	a.push(t, thief, want) // read after the other one; the default is not the one that is taken
-	eventually(t, "the rotation", func() bool { return same(t, src, want) || !sameSVID(t, src, before) })
+	waittest.Until(t, "the rotation", func() bool { return same(t, src, want) || !sameSVID(t, src, before) })
 	if !same(t, src, want) || src.ID() != want.ID() {
 		t.Errorf("the source became somebody else")
 	}

@@ -24,6 +24,7 @@ import (
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/identity/identitytest"
 	"cofferdam.dev/pkg/telemetry"
+	"cofferdam.dev/pkg/waittest"
 )
 
 // patience bounds a wait for something that must come. It is no measure of
@@ -148,7 +149,7 @@ func host(t *testing.T, drain time.Duration, h http.HandlerFunc, checks ...func(
 			t.Error("the service does not end")
 		}
 	})
-	eventually(t, "the service answers", func() bool { return s.probe(t, "/healthz") == "200 ok" })
+	waittest.Until(t, "the service answers", func() bool { return s.probe(t, "/healthz") == "200 ok" })
 	return s
 }
 
@@ -260,19 +261,6 @@ func (l *logs) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(2*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

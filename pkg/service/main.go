@@ -97,5 +97,11 @@ func runWith(ctx context.Context, name string, b *Base, logger *slog.Logger, run
 	if !src.ID().MemberOf(td) {
 		return fmt.Errorf("identity %s is not of the trust domain %s", src.ID(), td)
 	}
-	return run(ctx, &Runtime{Logger: logger, Source: src, TrustDomain: td, Telemetry: tel, base: b})
+	return run(ctx, b.Runtime(logger, src, td, tel))
+}
+
+// Runtime of a service with this configuration, which was validated. Who makes one
+// closes src and tel after the service has ended; Main does.
+func (b *Base) Runtime(logger *slog.Logger, src identity.Source, td spiffeid.TrustDomain, tel *telemetry.Telemetry) *Runtime {
+	return &Runtime{Logger: logger, Source: src, TrustDomain: td, Telemetry: tel, base: b}
 }

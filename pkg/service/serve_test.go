@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"cofferdam.dev/pkg/waittest"
 )
 
 var errSecret = errors.New("mongodb://user:hunter2@db is away")
@@ -122,11 +124,11 @@ func TestDrain(t *testing.T) {
 	}()
 	<-begun
 	s.stop()
-	eventually(t, "it says that it drains", func() bool { return s.probe(t, "/readyz") == "503 draining" })
+	waittest.Until(t, "it says that it drains", func() bool { return s.probe(t, "/readyz") == "503 draining" })
 	if got := s.probe(t, "/healthz"); got != "200 ok" {
 		t.Errorf("health while it drains: %q", got)
 	}
-	eventually(t, "nothing new is taken", func() bool {
+	waittest.Until(t, "nothing new is taken", func() bool {
 		c, err := new(net.Dialer).DialContext(t.Context(), "unix", s.main)
 		if err == nil {
 			_ = c.Close()

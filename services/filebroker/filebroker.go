@@ -6,8 +6,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingstore"
@@ -137,32 +138,22 @@ func (s *Service) Handler() http.Handler { return s.handler }
 // Run serves and collects until ctx ends, and then closes the service.
 func (s *Service) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
-	collecting, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.collect(collecting) })
-	defer wg.Wait() // before anything is closed
-	defer stop()
-	return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		service.Every(ctx, s.rt.Logger, s.collectEvery, "collection of files", s.collect)
+		return nil
+	})
+	g.Go(func() error { return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain)) })
+	return g.Wait()
 }
 
-// collect removes, every now and then, what nothing refers to.
-func (s *Service) collect(ctx context.Context) {
-	tick := time.NewTicker(s.collectEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		c, err := s.files.Collect(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.rt.Logger.WarnContext(ctx, "collection of files did not come to its end; the next one goes on", "error", err.Error())
-		}
-		if c != (files.Collected{}) {
-			s.rt.Logger.InfoContext(ctx, "files were collected", "staged", c.Staged, "objects", c.Objects, "contents", c.Contents, "uploads", c.Uploads, "blobs", c.Strays)
-		}
+// collect removes what nothing refers to.
+func (s *Service) collect(ctx context.Context) error {
+	c, err := s.files.Collect(ctx)
+	if c != (files.Collected{}) {
+		s.rt.Logger.InfoContext(ctx, "files were collected", "staged", c.Staged, "objects", c.Objects, "contents", c.Contents, "uploads", c.Uploads, "blobs", c.Strays)
 	}
+	return err
 }
 
 // Close closes what New opened, the last first. It can be repeated.

@@ -34,20 +34,24 @@ type Deps struct {
 	Keys capability.Keys
 }
 
+// memorySweep is how often memory is swept.
+const memorySweep = time.Minute
+
 // Service is a state facade.
 type Service struct {
 	rt      *service.Runtime
 	handler http.Handler
 	memory  *memory.Service
 	thread  *threadstate.Service
-	every   time.Duration // between two sweeps of snapshots
 	closers []func() error
+	// threadEvery and memoryEvery are between two sweeps.
+	threadEvery, memoryEvery time.Duration
 }
 
 // New opens the stores. What it opened is closed by Close, or here where it
 // fails.
 func New(ctx context.Context, cfg *Config, rt *service.Runtime, deps Deps) (*Service, error) {
-	s := &Service{rt: rt}
+	s := &Service{rt: rt, threadEvery: cfg.SweepInterval, memoryEvery: memorySweep}
 	if err := s.open(ctx, cfg, deps); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -106,7 +110,7 @@ func (s *Service) open(ctx context.Context, cfg *Config, deps Deps) error {
 		Records: backend, Effects: binding.NewEffects(writer), Store: memories, Policy: policy,
 		Secrets: scanner, Logger: s.rt.Logger, Now: time.Now, Embedder: embedder,
 	})
-	s.thread, s.every = threadstate.New(writer, snapshots, blobs, s.rt.Logger, time.Now), cfg.SweepInterval
+	s.thread = threadstate.New(writer, snapshots, blobs, s.rt.Logger, time.Now)
 	s.handler, err = rpc.NewHandler(rpc.Config{
 		TrustDomain: s.rt.TrustDomain,
 		Logger:      s.rt.Logger,
@@ -166,44 +170,29 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		s.sweep(ctx)
+		service.Every(ctx, s.rt.Logger, s.memoryEvery, "deletion of memory whose time is over", s.sweepMemory)
 		return nil
 	})
 	g.Go(func() error {
-		s.thread.Keep(ctx, s.every)
+		service.Every(ctx, s.rt.Logger, s.threadEvery, "removal of snapshots that lost", s.thread.Sweep)
 		return nil
 	})
 	g.Go(func() error { return s.rt.Serve(ctx, s.handler, rpc.Callers(s.rt.TrustDomain)) })
 	return g.Wait()
 }
 
-// sweepEvery is how often memory whose time is over is deleted, which is not read
-// before either, and what no search has embedded yet is embedded.
-const sweepEvery = time.Minute
-
-func (s *Service) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		n, err := s.memory.Sweep(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			s.rt.Logger.WarnContext(ctx, "memory whose time is over could not be deleted; it is tried again", "error", err.Error())
-		case n > 0:
-			s.rt.Logger.InfoContext(ctx, "memory whose time is over was deleted", "records", n)
-		}
-		// What cannot be embedded is said by the memory service, and tried again.
-		if n, err := s.memory.Embed(ctx); err == nil && n > 0 {
-			s.rt.Logger.InfoContext(ctx, "memory was embedded", "records", n)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+// sweepMemory deletes memory whose time is over, which is not read before either, and
+// embeds what no search has embedded yet.
+func (s *Service) sweepMemory(ctx context.Context) error {
+	deleted, err := s.memory.Sweep(ctx)
+	if deleted > 0 {
+		s.rt.Logger.InfoContext(ctx, "memory whose time is over was deleted", "records", deleted)
 	}
+	// What cannot be embedded is said by the memory service, and tried again.
+	if n, err := s.memory.Embed(ctx); err == nil && n > 0 {
+		s.rt.Logger.InfoContext(ctx, "memory was embedded", "records", n)
+	}
+	return err
 }
 
 // Close closes what New opened, the last first. It can be repeated.

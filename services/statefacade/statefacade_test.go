@@ -6,7 +6,6 @@ import (
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/pkg/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -14,8 +13,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A service that cannot open all of its stores leaves none of them open.
 func TestNewThatFailsLeavesNothingBehind(t *testing.T) {
 	stand := rpctest.NewStand(t)
-	rt := &service.Runtime{Logger: stand.Logger, Telemetry: stand.Telemetry, TrustDomain: stand.Domain.TrustDomain(), Source: stand.Source(t, rpctest.ServiceID("statefacade"))}
-	_, err := New(t.Context(), &Config{Store: stand.StorePath, StateStore: t.TempDir(), Issuer: "issuer"}, rt, Deps{Keys: stand.Minter.Keys()})
+	cfg := &Config{Store: stand.StorePath, StateStore: t.TempDir(), Issuer: "issuer"}
+	_, err := New(t.Context(), cfg, stand.Runtime(t, &cfg.Base, rpctest.ServiceID("statefacade")), Deps{Keys: stand.Minter.Keys()})
 	if err == nil {
 		t.Error("a folder was opened as a file")
 	}

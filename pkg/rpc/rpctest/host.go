@@ -44,6 +44,12 @@ type Client struct {
 	Token   string
 }
 
+// Runtime is what a service with this configuration runs with as id.
+func (s *Stand) Runtime(t *testing.T, base *service.Base, id spiffeid.ID) *service.Runtime {
+	t.Helper()
+	return base.Runtime(s.Logger, s.Source(t, id), s.Domain.TrustDomain(), s.Telemetry)
+}
+
 // Serve serves s on loopback with mutual TLS until the end of the test, and
 // gives its base URL.
 func (s *Stand) Serve(t *testing.T, svc Service) string {

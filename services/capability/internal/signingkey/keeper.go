@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"cofferdam.dev/pkg/service"
 )
 
 // refreshEvery is how often a replica reads the document.
@@ -67,18 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 // Run refreshes until ctx ends. A replica that cannot goes on with what it knows,
 // for StaleAfter.
 func (k *Keeper) Run(ctx context.Context) {
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		if err := k.Refresh(ctx); err != nil && ctx.Err() == nil {
-			k.cfg.Logger.WarnContext(ctx, "signing keys could not be read again", "error", err.Error())
-		}
-	}
+	service.Every(ctx, k.cfg.Logger, refreshEvery, "reading the signing keys", k.Refresh)
 }
 
 // Refresh reads the document, brings it to where it has to be, and goes by what

@@ -7,7 +7,6 @@ import (
 	"cofferdam.dev/pkg/gen/harness/filebroker/v1/filebrokerv1connect"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/filebroker"
 	"cofferdam.dev/services/filebroker/internal/rpc"
 )
@@ -18,12 +17,12 @@ func TestOneFileAndRemoteKeys(t *testing.T) {
 	stand := rpctest.NewStand(t)
 	self, issuer := rpctest.ServiceID("filebroker"), rpctest.ServiceID("capability")
 	jwks := stand.Serve(t, rpctest.Service{Handler: stand.Minter, ID: issuer, Allow: identity.AllowList{identity.Exactly(self)}})
-	rt := &service.Runtime{Logger: stand.Logger, Telemetry: stand.Telemetry, TrustDomain: stand.Domain.TrustDomain(), Source: stand.Source(t, self)}
 	dir := filepath.Join(t.TempDir(), "files")
-	svc, err := filebroker.New(t.Context(), &filebroker.Config{
+	cfg := &filebroker.Config{
 		Store: stand.StorePath, HandleStore: stand.StorePath, BlobURL: "file://" + dir, QuotaBytes: quotaOfTests,
 		CapabilityURL: jwks, CapabilityID: issuer.String(), Issuer: stand.Minter.Issuer(),
-	}, rt, filebroker.Deps{})
+	}
+	svc, err := filebroker.New(t.Context(), cfg, stand.Runtime(t, &cfg.Base, self), filebroker.Deps{})
 	must(t, err)
 	t.Cleanup(func() { must(t, svc.Close()) })
 

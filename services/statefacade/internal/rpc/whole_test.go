@@ -10,7 +10,6 @@ import (
 	"cofferdam.dev/pkg/gen/harness/threadstate/v1/threadstatev1connect"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/pkg/service"
 	"cofferdam.dev/services/statefacade"
 	"cofferdam.dev/services/statefacade/internal/rpc"
 )
@@ -21,11 +20,11 @@ func TestOneFileAndRemoteKeys(t *testing.T) {
 	stand := rpctest.NewStand(t)
 	self, issuer := rpctest.ServiceID("statefacade"), rpctest.ServiceID("capability")
 	jwks := stand.Serve(t, rpctest.Service{Handler: stand.Minter, ID: issuer, Allow: identity.AllowList{identity.Exactly(self)}})
-	rt := &service.Runtime{Logger: stand.Logger, Telemetry: stand.Telemetry, TrustDomain: stand.Domain.TrustDomain(), Source: stand.Source(t, self)}
-	svc, err := statefacade.New(t.Context(), &statefacade.Config{
+	cfg := &statefacade.Config{
 		Store: stand.StorePath, StateStore: stand.StorePath, BlobURL: "file://" + filepath.Join(t.TempDir(), "snapshots"), SweepInterval: time.Minute,
 		CapabilityURL: jwks, CapabilityID: issuer.String(), Issuer: stand.Minter.Issuer(),
-	}, rt, statefacade.Deps{})
+	}
+	svc, err := statefacade.New(t.Context(), cfg, stand.Runtime(t, &cfg.Base, self), statefacade.Deps{})
 	must(t, err)
 	t.Cleanup(func() { must(t, svc.Close()) })
 

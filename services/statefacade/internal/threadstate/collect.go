@@ -102,19 +102,3 @@ func (s *Service) sweepBinding(ctx context.Context, bindingID string) error {
 	}
 	return err
 }
-
-// Keep sweeps every interval until ctx ends.
-func (s *Service) Keep(ctx context.Context, interval time.Duration) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.logger.WarnContext(ctx, "snapshots that lost were not all removed", "error", err.Error())
-		}
-	}
-}
