@@ -46,6 +46,8 @@ type Config struct {
 	Environment string
 	// Agents is the operator's catalogue of agents, a JSON file.
 	Agents string
+	// AgentFolder is what the skills and files of its agents are relative to.
+	AgentFolder string
 
 	// PublicListen and OperatorListen take host:port, unix:///path or fd://N.
 	PublicListen   string
@@ -87,6 +89,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Replica, "replica", "cp", "name of this replica, in its log and in the records of the runs that it drives")
 	fs.StringVar(&c.Environment, "environment", "local", "name of this installation; part of every binding's identity")
 	fs.StringVar(&c.Agents, "agents", "", "JSON `file` with the catalogue of agents")
+	fs.StringVar(&c.AgentFolder, "agent-folder", "", "`folder` that the skills and files of those agents are relative to; that of --agents if it is left out")
 	fs.StringVar(&c.PublicListen, "public-listen", "", "address of the public API without TLS, behind an ingress: host:port, unix:///path, or fd://N")
 	fs.StringVar(&c.OperatorListen, "operator-listen", "", "address of the operators' API, in the same forms")
 	fs.StringVar(&c.OIDCIssuer, "oidc-issuer", "", "issuer of callers' tokens")

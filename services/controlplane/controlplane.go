@@ -22,6 +22,7 @@ import (
 	"cofferdam.dev/services/controlplane/internal/agents/agentstore"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/delegation"
+	"cofferdam.dev/services/controlplane/internal/filebrokerclient"
 	"cofferdam.dev/services/controlplane/internal/rpc"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/workerclient"
@@ -55,11 +56,16 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	defer func() { err = errors.Join(err, provider.Close()) }()
 	writer := binding.NewWriter(store, time.Now)
 	catalogue := provider.Describe(ctx)
-	registry, err := newAgents(ctx, cfg, rt, versions, catalogue)
+	conns, err := dialServices(cfg, rt)
 	if err != nil {
 		return err
 	}
-	service, err := newRuns(cfg, rt, writer, provider, workers, registry) //nolint:contextcheck // runs go on for a while after ctx has ended
+	brokered := filebrokerclient.New(conns.fileBroker)
+	registry, err := newAgents(ctx, cfg, rt, versions, catalogue, brokered)
+	if err != nil {
+		return err
+	}
+	service, err := newRuns(cfg, rt, writer, provider, workers, registry, conns, brokered) //nolint:contextcheck // runs go on for a while after ctx has ended
 	if err != nil {
 		return err
 	}

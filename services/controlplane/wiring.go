@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
@@ -77,39 +79,79 @@ func askReady(ctx context.Context, workers worker.Dialer, in sandbox.Instance) e
 	return err
 }
 
-// newAgents seeds the agents of the operator's file.
-func newAgents(ctx context.Context, cfg *Config, rt *service.Runtime, store agents.Store, c *harnesses.Catalogue) (*agents.Registry, error) {
-	file, err := agents.Load(cfg.Agents)
+// seedPatience is how long a start waits for the services that agents are seeded with.
+const (
+	seedPatience = time.Minute
+	seedEvery    = 500 * time.Millisecond
+)
+
+// newAgents seeds the agents of the operator's file, and what they have of its folder.
+func newAgents(ctx context.Context, cfg *Config, rt *service.Runtime, store agents.Store, c *harnesses.Catalogue, contents agents.Contents) (*agents.Registry, error) {
+	folder := cfg.AgentFolder
+	if folder == "" {
+		folder = filepath.Dir(cfg.Agents)
+	}
+	file, err := agents.Load(cfg.Agents, folder)
 	if err != nil {
 		return nil, err
 	}
-	r := agents.NewRegistry(store, c, rt.Logger, time.Now)
-	if err := r.Seed(ctx, file); err != nil {
+	r := agents.NewRegistry(store, c, contents, rt.Logger, time.Now)
+	if err := seed(ctx, r, file); err != nil {
 		return nil, fmt.Errorf("--agents: %s: %w", cfg.Agents, err)
 	}
 	return r, nil
 }
 
-func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider provider, workers worker.Dialer, registry *agents.Registry) (*runs.Service, error) {
+// seed waits for a service that is not there yet: all of them may be starting.
+func seed(ctx context.Context, r *agents.Registry, file []agents.Draft) error {
+	patience := time.NewTimer(seedPatience)
+	defer patience.Stop()
+	for {
+		err := r.Seed(ctx, file)
+		if !fault.Is(err, fault.DependencyUnavailable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-patience.C:
+			return err
+		case <-time.After(seedEvery):
+		}
+	}
+}
+
+// connections are those to the services that the control plane asks as itself.
+type connections struct{ capability, toolBroker, fileBroker *connect.Client }
+
+func dialServices(cfg *Config, rt *service.Runtime) (c connections, err error) {
+	for _, d := range []struct {
+		to            **connect.Client
+		name, address string
+	}{
+		{&c.capability, "capability", cfg.CapabilityAddress}, {&c.toolBroker, "toolbroker", cfg.ToolBrokerAddress}, {&c.fileBroker, "filebroker", cfg.FileBrokerAddress},
+	} {
+		if *d.to, err = endpoint(rt, d.address, d.name).Dial(rt.Source, rt.Telemetry); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider provider, workers worker.Dialer, registry *agents.Registry, conns connections, brokered *filebrokerclient.Client) (*runs.Service, error) {
 	ids, err := newIDs(cfg.IDKeyFile)
 	if err != nil {
 		return nil, err
-	}
-	conns := map[string]*connect.Client{}
-	for name, address := range map[string]string{"capability": cfg.CapabilityAddress, "toolbroker": cfg.ToolBrokerAddress, "filebroker": cfg.FileBrokerAddress} {
-		if conns[name], err = endpoint(rt, address, name).Dial(rt.Source, rt.Telemetry); err != nil {
-			return nil, err
-		}
 	}
 	// Another process, also one that is started again, never has this name.
 	owner := cfg.Replica + "-" + rand.Text()
 	guard := fence.NewGuard(writer, time.Now)
 	inside := func(name string) rpc.Endpoint { return endpoint(rt, provider.Address(name), name) }
-	tools := toolbrokerclient.New(conns["toolbroker"])
+	tools := toolbrokerclient.New(conns.toolBroker)
 	var svc *runs.Service // made below: the two need each other
 	leases := lease.New(lease.Config{
 		Writer: writer, Guard: guard, Provider: provider, Workers: workers,
-		Minter: capabilityclient.New(conns["capability"]), Tools: tools,
+		Minter: capabilityclient.New(conns.capability), Tools: tools, Contents: brokered,
 		TrustDomain: rt.TrustDomain, Owner: owner, Tracer: rt.Telemetry.Tracer, Logger: rt.Logger, Replaced: func(rec binding.Record) { svc.Replaced(rec) },
 		Endpoints: worker.Endpoints{
 			ToolBroker: inside("toolbroker"), ThreadState: inside("statefacade"), Memory: inside("statefacade"),
@@ -117,7 +159,7 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 		},
 	})
 	svc, err = runs.New(runs.Config{
-		Writer: writer, Guard: guard, IDs: ids, Agents: registry, Leases: leases, Files: filebrokerclient.New(conns["filebroker"]), Tools: tools,
+		Writer: writer, Guard: guard, IDs: ids, Agents: registry, Leases: leases, Files: brokered, Tools: tools,
 		Provider: provider, Environment: cfg.Environment, Owner: owner, Bounds: event.DefaultBounds(), Logger: rt.Logger,
 		Meter: rt.Telemetry.MeterProvider.Meter("cofferdam"), BeatEvery: cfg.BeatEvery, TakeOverAfter: cfg.TakeOverAfter, CancelGrace: cfg.CancelGrace, IdleAfter: cfg.IdleAfter,
 		ExitPatience: exitPatience(cfg),

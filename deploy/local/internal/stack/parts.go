@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -274,6 +275,9 @@ func (s *Stack) controlPlanePart(replica string, fga openfga.IDs, sandboxes ...s
 		"--public-listen", inherited(publicListener), "--operator-listen", inherited(operatorListener),
 		"--oidc-issuer", issuer.Name, "--oidc-audience", issuer.Audience, "--oidc-algorithms", issuer.Algorithm,
 		"--oidc-jwks", s.dir.IssuerJWKS())
+	if s.cfg.Agents != "" { // what they have lies beside the operator's file, not beside the copy
+		own = append(own, "--agent-folder", filepath.Dir(s.cfg.Agents))
+	}
 	if t := s.cfg.TakeOverAfter; t > 0 {
 		own = append(own, "--take-over-after", t.String(), "--beat-every", (t / beatsPerTakeOver).String())
 	}

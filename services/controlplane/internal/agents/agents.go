@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"cofferdam.dev/services/controlplane/internal/agentfiles"
 )
 
 // MaxBytes of one agent as JSON.
@@ -68,6 +70,10 @@ type Agent struct {
 	// ApproveTools are those of the tools that a person is asked about before each
 	// call: exact tool ids, or "namespace.*".
 	ApproveTools []string `json:"approve_tools,omitzero"`
+	// Skills and Files stand in the workspace of every worker that is bound for the
+	// agent, read-only. What stands here names contents and does not have them.
+	Skills []agentfiles.File `json:"skills,omitzero"`
+	Files  []agentfiles.File `json:"files,omitzero"`
 	// Delegates are the ids of the agents that the agent may let work for it, by the
 	// tool that delegates.
 	Delegates  []string   `json:"delegates,omitzero"`
@@ -163,7 +169,7 @@ func (a Agent) validate() error {
 			errs = append(errs, fmt.Errorf("delegates: %.100q is not the id of another agent", id))
 		}
 	}
-	errs = append(errs, a.Model.validate(), validateMiddleware(a.Middleware), validateScopes(a.MemoryScopes))
+	errs = append(errs, a.Model.validate(), validateMiddleware(a.Middleware), validateScopes(a.MemoryScopes), agentfiles.Check(a.Skills, a.Files))
 	return errors.Join(errs...)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/services/controlplane/internal/agentfiles"
 	"cofferdam.dev/services/controlplane/internal/agents"
 )
 
@@ -18,10 +19,13 @@ const full = `{"agent_id":"demo","version":3,"name":"Demo","organization":"org-1
 "harness_options":{"n":12345678901234567890},"model_alias":"small","prompt":"Be kind.\n","tools":["fs.read_text_file","web.*"],"profile":"default",
 "limits":{"run_timeout_seconds":60,"max_model_calls":4,"max_tool_calls":5,"max_output_tokens":6}}`
 
+// parse reads agents that have neither skills nor files.
+func parse(raw []byte) ([]agents.Draft, error) { return agents.Parse(raw, agentfiles.In("")) }
+
 func one(agent string) []byte { return []byte(`{"agents":[` + agent + `]}`) }
 
 func TestParse(t *testing.T) {
-	c, err := agents.Parse(one(full))
+	c, err := parse(one(full))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +42,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	c, err := agents.Parse([]byte(`{"agents":[{"agent_id":"b","harness":"native","adapter_version":"1","model_alias":"m"},` +
+	c, err := parse([]byte(`{"agents":[{"agent_id":"b","harness":"native","adapter_version":"1","model_alias":"m"},` +
 		`{"agent_id":"a","harness":"native","adapter_version":"1","model_alias":"m"}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +55,7 @@ func TestDefaults(t *testing.T) {
 	if len(all) != 2 || all["a"].ID != "a" {
 		t.Errorf("%v", all)
 	}
-	if c, err = agents.Parse([]byte(`{"agents":[]}`)); err != nil || len(c) != 0 {
+	if c, err = parse([]byte(`{"agents":[]}`)); err != nil || len(c) != 0 {
 		t.Errorf("no agents: %v, %v", c, err)
 	}
 }
@@ -121,12 +125,12 @@ func TestBounds(t *testing.T) {
 		{"Harness", nil, []any{"native"}}, // the same key but for its case
 	} {
 		for _, v := range c.ok {
-			if _, err := agents.Parse(one(edited(t, c.field, v))); err != nil {
+			if _, err := parse(one(edited(t, c.field, v))); err != nil {
 				t.Errorf("%s = %.40v: %v", c.field, v, err)
 			}
 		}
 		for _, v := range c.refuse {
-			if got, err := agents.Parse(one(edited(t, c.field, v))); err == nil || got != nil {
+			if got, err := parse(one(edited(t, c.field, v))); err == nil || got != nil {
 				t.Errorf("%s = %.40v was taken", c.field, v)
 			} else if len(err.Error()) > 1000 {
 				t.Errorf("%s: the error has %d bytes", c.field, len(err.Error()))
@@ -145,7 +149,7 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		"no UTF-8":      "{\"agents\":[{\"agent_id\":\"\xff\"}]}",
 		"too large":     `{"agents":[]}` + strings.Repeat(" ", 4<<20),
 	} {
-		if got, err := agents.Parse([]byte(doc)); err == nil || got != nil {
+		if got, err := parse([]byte(doc)); err == nil || got != nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
@@ -153,7 +157,7 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 
 // Everything that is wrong is said at once.
 func TestAllFaultsAreNamed(t *testing.T) {
-	_, err := agents.Parse([]byte(`{"agents":[{"agent_id":"a b"},` + full + `,{"agent_id":"c"}]}`))
+	_, err := parse([]byte(`{"agents":[{"agent_id":"a b"},` + full + `,{"agent_id":"c"}]}`))
 	if err == nil {
 		t.Fatal("taken")
 	}
@@ -170,18 +174,18 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(path, one(full), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := agents.Load(path); err != nil || len(c) != 1 {
+	if c, err := agents.Load(path, ""); err != nil || len(c) != 1 {
 		t.Errorf("%v, %v", c, err)
 	}
 	for _, p := range []string{filepath.Join(dir, "none"), dir, "/dev/zero"} {
-		if _, err := agents.Load(p); err == nil {
+		if _, err := agents.Load(p, ""); err == nil {
 			t.Errorf("%s was taken", p)
 		}
 	}
 	if err := os.WriteFile(path, []byte(`{"agents":[{}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agents.Load(path); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := agents.Load(path, ""); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("does not name the file: %v", err)
 	}
 }
@@ -194,7 +198,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"agents":[{"agent_id":"a","harness":"native","adapter_version":"1","model_alias":"m","tools":["a.*"],"limits":{"max_tool_calls":1001}}]}`))
 	f.Add([]byte(`{"agents":null}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c, err := agents.Parse(raw)
+		c, err := parse(raw)
 		if err != nil {
 			if c != nil {
 				t.Fatal("a catalogue and an error")

@@ -46,6 +46,7 @@ func needs(a Agent) []need {
 		{len(a.Tools) > 0, need{"tools", "tool.mcp"}},
 		{len(a.ApproveTools) > 0 && !a.Interrupts.NoToolApproval, need{"approve_tools", "interrupt.tool_approval"}},
 		{len(a.Middleware) > 0, need{"middleware", "middleware.portable"}},
+		{len(a.Skills) > 0, need{"skills", "skills"}},
 		// The user's scope is there by default, and is offered where it can be.
 		{slices.Contains(a.MemoryScopes, "agent") || slices.Contains(a.MemoryScopes, "organization"), need{"memory_scopes", "memory.shared_policy"}},
 	} {

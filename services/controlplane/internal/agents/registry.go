@@ -70,6 +70,7 @@ type Store interface {
 type Registry struct {
 	store     Store
 	harnesses *harnesses.Catalogue
+	contents  Contents
 	logger    *slog.Logger
 	now       func() time.Time
 
@@ -78,9 +79,9 @@ type Registry struct {
 }
 
 // NewRegistry makes a Registry. What an agent asks of its harness is checked by the
-// catalogue.
-func NewRegistry(store Store, c *harnesses.Catalogue, logger *slog.Logger, now func() time.Time) *Registry {
-	return &Registry{store: store, harnesses: c, logger: logger, now: now, known: map[Newest]Agent{}}
+// catalogue, and what it names is kept by contents.
+func NewRegistry(store Store, c *harnesses.Catalogue, contents Contents, logger *slog.Logger, now func() time.Time) *Registry {
+	return &Registry{store: store, harnesses: c, contents: contents, logger: logger, now: now, known: map[Newest]Agent{}}
 }
 
 // Newest gives the newest version of an agent. Errors: not_found,
@@ -158,7 +159,8 @@ func (r *Registry) List(ctx context.Context) ([]Agent, error) {
 //
 // Errors: invalid_request with the fields that are wrong, harness_options_invalid
 // with those that the agent's harness does not take, revision_conflict where
-// another version is the newest, capacity, dependency_unavailable.
+// another version is the newest, capacity, dependency_unavailable. Contents that the
+// agent names are there already: else that is invalid_request too.
 func (r *Registry) Put(ctx context.Context, d Draft, expected uint32) (Agent, error) {
 	const op = "agents.Put"
 	if err := d.agent.validate(); err != nil {
@@ -181,6 +183,9 @@ func (r *Registry) Put(ctx context.Context, d Draft, expected uint32) (Agent, er
 		if err := r.room(ctx); err != nil {
 			return Agent{}, err
 		}
+	}
+	if err := r.keepNamed(ctx, d.agent); err != nil {
+		return Agent{}, err
 	}
 	made, err := r.insert(ctx, d, expected+1)
 	switch {
@@ -228,8 +233,8 @@ func (r *Registry) insert(ctx context.Context, d Draft, version uint32) (bool, e
 // Seed makes versions of the agents of an operator's file where they are missing.
 // An entry without a version is the next one if no version was made of the same
 // content yet; one that names its version must not be another content than what
-// stands under it. What was changed by Put since stays. The error names every entry
-// that is wrong.
+// stands under it. What was changed by Put since stays. What the agents name is stored
+// before, and kept after. The error names every entry that is wrong.
 func (r *Registry) Seed(ctx context.Context, file []Draft) error {
 	var errs []error
 	for i, d := range file {
@@ -245,6 +250,14 @@ func (r *Registry) Seed(ctx context.Context, file []Draft) error {
 }
 
 func (r *Registry) seed(ctx context.Context, d Draft) error {
+	if err := r.seedVersion(ctx, d); err != nil {
+		return err
+	}
+	return r.keep(ctx, d)
+}
+
+// seedVersion leaves the version of the draft in the store.
+func (r *Registry) seedVersion(ctx context.Context, d Draft) error {
 	for range maxRaces {
 		there, err := r.store.Digests(ctx, d.agent.ID)
 		if err != nil {
@@ -263,6 +276,9 @@ func (r *Registry) seed(ctx context.Context, d Draft) error {
 		}
 		made := false
 		if version > newest {
+			if err := r.put(ctx, d); err != nil {
+				return err
+			}
 			if made, err = r.insert(ctx, d, version); err != nil {
 				return err
 			}

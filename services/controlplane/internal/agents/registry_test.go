@@ -18,16 +18,21 @@ import (
 
 const descriptor = `{"harness_id":"native","adapter_version":"1.0.0","contract_versions":[1],"execution_mode":"sandbox_pod",
 "options_schema":{"type":"object","properties":{"temperature":{"type":"number","maximum":2},"Mode":{"type":"object","properties":{"a/b":{"type":"integer"}}}},"additionalProperties":false},
-"capabilities":{"tool.mcp":{"level":"native"},"middleware.portable":{"level":"unsupported","reason":"x"},"memory.user_scope":{"level":"emulated"},
+"capabilities":{"tool.mcp":{"level":"native"},"skills":{"level":"emulated"},"middleware.portable":{"level":"unsupported","reason":"x"},"memory.user_scope":{"level":"emulated"},
 "memory.shared_policy":{"level":"unsupported"},"interrupt.tool_approval":{"level":"unavailable"}}}`
 
 func registry(t testing.TB, s agents.Store) *agents.Registry {
+	t.Helper()
+	return registryWith(t, s, &agentstoretest.Contents{})
+}
+
+func registryWith(t testing.TB, s agents.Store, c agents.Contents) *agents.Registry {
 	t.Helper()
 	e, err := harnesses.Parse("default", true, "native", []byte(descriptor))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return agents.NewRegistry(s, harnesses.New(e), slog.New(slog.DiscardHandler), time.Now)
+	return agents.NewRegistry(s, harnesses.New(e), c, slog.New(slog.DiscardHandler), time.Now)
 }
 
 // seeded are the agents that a file makes of an empty store.
@@ -59,7 +64,7 @@ func draft(t testing.TB, id, members string) agents.Draft {
 
 func file(t testing.TB, agent string) []agents.Draft {
 	t.Helper()
-	d, err := agents.Parse(one(agent))
+	d, err := parse(one(agent))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,20 @@
 package api_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"cofferdam.dev/pkg/authz"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/services/controlplane/internal/agentfiles"
+	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
 
 const goodAgent = `{"expected_version":1,"harness":"native","adapter_version":"1.0.0","model_alias":"demo","prompt":"Be brief.","harness_options":{"temperature":1}}`
@@ -133,6 +140,38 @@ func TestPutAgentNamesTheField(t *testing.T) {
 	var got struct{ Version uint32 }
 	if f.send(t, f.requestTo(t, f.public, "operator-1", http.MethodGet, "/api/v1/agents/demo", "")).json(t, &got); got.Version != 1 {
 		t.Errorf("version %d", got.Version)
+	}
+}
+
+// What an agent has is shown to operators by name and SHA-256, and goes back so; what is
+// not kept is told by its field.
+func TestTheSkillsOfAnAgent(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(folder, "greeting"), 0o700), os.WriteFile(filepath.Join(folder, "greeting", "SKILL.md"), []byte("say hello"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, options{domain: runstest.Options{Folder: folder, Catalogue: `{"agents":[{"agent_id":"demo","harness":"native","adapter_version":"1.0.0","model_alias":"demo","skills":["greeting"],"files":["greeting/SKILL.md"]}]}`}})
+	whole := f.send(t, f.requestTo(t, f.operators, "operator-1", http.MethodGet, "/api/v1/agents/demo", ""))
+	var got struct {
+		Skills, Files []agentfiles.File
+	}
+	sum := sha256.Sum256([]byte("say hello"))
+	want := agentfiles.File{Path: "greeting/SKILL.md", SHA256: hex.EncodeToString(sum[:]), Size: 9, MIMEType: "text/markdown"}
+	if whole.json(t, &got); len(got.Skills) != 1 || got.Skills[0] != want || len(got.Files) != 1 || got.Files[0].Path != "SKILL.md" || got.Files[0].SHA256 != want.SHA256 {
+		t.Fatalf("%s", whole.body)
+	}
+	back := strings.Replace(string(whole.body), "{", `{"expected_version":1,"prompt":"x",`, 1)
+	back = strings.Replace(back, `"prompt":"",`, "", 1)
+	if a := f.put(t, f.operators, "operator-1", "demo", back); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for body, detail := range map[string]string{
+		strings.Replace(goodAgent, "{", `{"skills":["greeting"],`, 1):                                                            "body: /skills",
+		strings.Replace(goodAgent, "{", `{"skills":[{"path":"a/SKILL.md","sha256":"`+strings.Repeat("0", 64)+`","size":9}],`, 1): "skills[0].sha256: no content",
+		strings.Replace(goodAgent, "{", `{"files":[{"path":"../a","sha256":"`+want.SHA256+`","size":9}],`, 1):                    "files[0].path: ",
+	} {
+		refused(t, f.put(t, f.operators, "operator-1", "demo", strings.Replace(body, `"expected_version":1`, `"expected_version":2`, 1)), http.StatusBadRequest, fault.InvalidRequest, detail)
 	}
 }
 

@@ -38,6 +38,8 @@ type fake struct {
 	parts   int
 	keys    map[string]bool
 	issued  *filebrokerv1.IssueHandleRequest
+	// named is the content of the last request.
+	named *filebrokerv1.ContentInfo
 	// lie is what it says of a file instead of the truth.
 	lie *filebrokerv1.ObjectInfo
 	// short is how much of a file it keeps to itself.
@@ -103,6 +105,7 @@ func open(t *testing.T, as string, f *fake) (*rpctest.Stand, *filebrokerclient.C
 	policy := rpc.Policy{Callers: allow, Fence: rpc.RunFence}
 	server := rpc.NewServer(s.RPC(), rpctest.Policies(map[string]rpc.Policy{
 		filebrokerv1connect.FileBrokerServicePutObjectProcedure: policy, filebrokerv1connect.FileBrokerServiceIssueHandleProcedure: policy,
+		filebrokerv1connect.FileBrokerServicePutContentProcedure: {Callers: allow}, filebrokerv1connect.FileBrokerServiceKeepContentProcedure: {Callers: allow},
 		filebrokerv1connect.FileBrokerServicePutFileProcedure:    {Callers: allow, Fence: rpc.LeaseFence},
 		filebrokerv1connect.FileBrokerServiceStatObjectProcedure: {Callers: allow}, filebrokerv1connect.FileBrokerServiceReadObjectProcedure: {Callers: allow},
 	}, filebrokerv1.File_harness_filebroker_v1_filebroker_proto))

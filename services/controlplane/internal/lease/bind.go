@@ -58,6 +58,15 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 			return Held{}, err
 		}
 	}
+	var has manifests
+	if rec.Lease.State != binding.LeaseBound { // a bound worker has read them
+		if has, err = m.manifests(ctx, grant.Envelope(), req.Agent); err != nil {
+			return Held{}, err
+		}
+		if has.handle != "" {
+			handles = append(handles, has.handle)
+		}
+	}
 	tokens, err := m.tokens(ctx, grant.Envelope(), in.UID, m.cfg.Owner, scopes(req.Agent, tools, handles))
 	if err != nil {
 		return Held{}, err
@@ -66,9 +75,9 @@ func (m *Manager) bind(ctx context.Context, rec binding.Record, req Request, in 
 	if rec.Lease.State == binding.LeaseBound {
 		return held, nil
 	}
-	bindCtx, cancel := context.WithTimeout(ctx, bindTimeout)
+	bindCtx, cancel := context.WithTimeout(ctx, has.bindPatience())
 	defer cancel()
-	if err := client.Bind(bindCtx, held.Token.Token, m.construction(rec, req, grant, ready, tools, held.CallTokens)); err != nil {
+	if err := client.Bind(bindCtx, held.Token.Token, m.construction(rec, req, grant, ready, tools, has, held.CallTokens)); err != nil {
 		return Held{}, notReady(ctx, err, op)
 	}
 	failpoint.Reach(failpoint.SandboxBound)
@@ -173,7 +182,7 @@ func scopes(agent agents.Agent, tools []worker.Tool, handles []string) []Scope {
 	return out
 }
 
-func (m *Manager) construction(rec binding.Record, req Request, g fence.Grant, ready worker.Ready, tools []worker.Tool, calls []worker.Token) worker.Binding {
+func (m *Manager) construction(rec binding.Record, req Request, g fence.Grant, ready worker.Ready, tools []worker.Tool, has manifests, calls []worker.Token) worker.Binding {
 	options, err := json.Marshal(req.Agent.HarnessOptions)
 	if err != nil || req.Agent.HarnessOptions == nil { // it came from JSON, so it goes back to it
 		options = []byte("{}")
@@ -192,6 +201,8 @@ func (m *Manager) construction(rec binding.Record, req Request, g fence.Grant, r
 		Middleware:   middleware(req.Agent),
 		MemoryScopes: req.Agent.MemoryScopes,
 		Tools:        tools,
+		Skills:       has.skills,
+		Files:        has.files,
 		Endpoints:    m.cfg.Endpoints,
 		Limits: worker.Limits{
 			MaxModelCalls: req.Agent.Limits.MaxModelCalls, MaxToolCalls: req.Agent.Limits.MaxToolCalls,

@@ -51,6 +51,7 @@ type Config struct {
 	Workers     worker.Dialer
 	Minter      Minter
 	Tools       ToolLister
+	Contents    Contents
 	TrustDomain spiffeid.TrustDomain
 	// Owner is this replica and its incarnation.
 	Owner     string

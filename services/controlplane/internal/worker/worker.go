@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
 	"time"
 
 	"cofferdam.dev/pkg/event"
@@ -59,6 +60,17 @@ type Binding struct {
 	Interrupts     InterruptPolicy
 	Middleware     []Middleware
 	MemoryScopes   []string
+	// Skills and Files are materialized before the harness is built.
+	Skills, Files []ManifestFile
+}
+
+// ManifestFile is a file of the agent behind a read handle.
+type ManifestFile struct {
+	Path     string
+	Handle   string
+	Size     uint64
+	SHA256   [sha256.Size]byte
+	MIMEType string
 }
 
 // InterruptPolicy says what a harness may ask a person for.

@@ -58,6 +58,8 @@ func binding(s *stand) worker.Binding {
 		Interrupts:   worker.InterruptPolicy{FormInput: true, ToolApproval: true},
 		Middleware:   []worker.Middleware{{Name: "redact", Options: []byte(`{"b":2}`)}},
 		MemoryScopes: []string{"user"},
+		Skills:       []worker.ManifestFile{{Path: "s/SKILL.md", Handle: "h.0", Size: 8, SHA256: [32]byte{1}, MIMEType: "text/markdown"}},
+		Files:        []worker.ManifestFile{{Path: "f", Handle: "h.1", SHA256: [32]byte{2}}},
 		Tools:        []worker.Tool{{ID: "fs.read", OfferedName: "fs_read", Description: "reads", InputSchema: []byte(`{}`), ApprovalRequired: true, ReadOnly: true}},
 		Endpoints: worker.Endpoints{
 			ToolBroker: endpoint("toolbroker"), ThreadState: endpoint("statefacade"), Memory: endpoint("memory"),
@@ -94,6 +96,8 @@ func TestBind(t *testing.T) {
 		Interrupts:      &workerv1.InterruptPolicy{FormInput: true, ToolApproval: true},
 		Middleware:      []*workerv1.Middleware{{Name: "redact", Options: []byte(`{"b":2}`)}},
 		MemoryScopes:    []string{"user"},
+		Skills:          []*workerv1.ManifestFile{{Path: "s/SKILL.md", Handle: "h.0", Size: 8, Sha256: append([]byte{1}, make([]byte, 31)...), MimeType: "text/markdown"}},
+		Files:           []*workerv1.ManifestFile{{Path: "f", Handle: "h.1", Sha256: append([]byte{2}, make([]byte, 31)...)}},
 		Endpoints: &workerv1.Endpoints{
 			ToolBroker: endpoint("toolbroker"), ThreadState: endpoint("statefacade"), Memory: endpoint("memory"),
 			FileBroker: endpoint("filebroker"), ModelProxy: endpoint("modelproxy"),

@@ -33,6 +33,7 @@ func bindRequest(b worker.Binding) *workerv1.BindRequest {
 		ContractVersion: contractVersion,
 		Interrupts:      &workerv1.InterruptPolicy{FormInput: b.Interrupts.FormInput, ToolApproval: b.Interrupts.ToolApproval},
 		MemoryScopes:    b.MemoryScopes,
+		Skills:          manifest(b.Skills), Files: manifest(b.Files),
 	}
 	for _, t := range b.Tools {
 		req.Tools = append(req.Tools, &workerv1.Tool{
@@ -44,6 +45,14 @@ func bindRequest(b worker.Binding) *workerv1.BindRequest {
 		req.Middleware = append(req.Middleware, &workerv1.Middleware{Name: m.Name, Options: m.Options})
 	}
 	return req
+}
+
+func manifest(in []worker.ManifestFile) []*workerv1.ManifestFile {
+	out := make([]*workerv1.ManifestFile, len(in))
+	for i, f := range in {
+		out[i] = &workerv1.ManifestFile{Path: f.Path, Handle: f.Handle, Size: f.Size, Sha256: f.SHA256[:], MimeType: f.MIMEType}
+	}
+	return out
 }
 
 // contractVersion of the Harness Adapter contract.

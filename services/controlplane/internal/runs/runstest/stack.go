@@ -17,6 +17,7 @@ import (
 	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/services/controlplane/internal/agentfiles"
 	"cofferdam.dev/services/controlplane/internal/agents"
 	"cofferdam.dev/services/controlplane/internal/agents/agentstore/agentstoretest"
 	"cofferdam.dev/services/controlplane/internal/harnesses"
@@ -58,6 +59,10 @@ type Options struct {
 	RunTimeout uint32
 	// Catalogue in place of the agent "demo", as JSON.
 	Catalogue string
+	// Folder has the skills and files of its agents.
+	Folder string
+	// Contents keeps them; nil is one of this stack.
+	Contents *agentstoretest.Contents
 	// Change edits the configuration before the service is made.
 	Change func(*runs.Config)
 }
@@ -101,7 +106,7 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 			`"adapter_version":"1.0.0","harness_options":{},"model_alias":"demo","prompt":"","tools":[],"profile":"default",` +
 			`"limits":{"run_timeout_seconds":` + seconds(o.RunTimeout) + `,"max_model_calls":4,"max_tool_calls":4,"max_output_tokens":0}}]}`
 	}
-	drafts, err := agents.Parse([]byte(o.Catalogue))
+	drafts, err := agents.Parse([]byte(o.Catalogue), agentfiles.In(o.Folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +114,10 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 	if o.Agents == nil {
 		o.Agents = &agentstoretest.Memory{}
 	}
-	registry := agents.NewRegistry(o.Agents, Harness(t), logger, time.Now)
+	if o.Contents == nil {
+		o.Contents = &agentstoretest.Contents{}
+	}
+	registry := agents.NewRegistry(o.Agents, Harness(t), o.Contents, logger, time.Now)
 	if err := registry.Seed(t.Context(), drafts); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +145,7 @@ func Make(t *testing.T, script Script, o Options) *Stack {
 		BeatEvery: 20 * time.Millisecond, TakeOverAfter: 100 * time.Millisecond, ReconcileEvery: 20 * time.Millisecond,
 		CancelGrace: 10 * time.Second, // only who does not stop is waited for so long
 		Leases: lease.New(lease.Config{
-			Writer: s.Writer, Guard: s.Guard, Provider: provider, Workers: workers, Minter: o.Minter, Tools: noTools{},
+			Writer: s.Writer, Guard: s.Guard, Provider: provider, Workers: workers, Minter: o.Minter, Tools: noTools{}, Contents: o.Contents,
 			TrustDomain: td, Owner: o.Owner, Logger: logger,
 		}),
 	}
@@ -198,7 +206,7 @@ func Harness(t *testing.T) *harnesses.Catalogue {
 	e, err := harnesses.Parse("default", true, HarnessID, []byte(`{"harness_id":"native","adapter_version":"1.0.0","contract_versions":[1],"execution_mode":"sandbox_pod",`+
 		`"options_schema":{"type":"object","properties":{"temperature":{"type":"number","maximum":2},"effort":{"enum":["low","high"]}},"additionalProperties":false},`+
 		`"capabilities":{"stream.text":{"level":"native"},"tool.mcp":{"level":"emulated","constraints":"through the ToolBroker"},`+
-		`"memory.shared_policy":{"level":"unsupported","reason":"it has none"},"interrupt.tool_approval":{"level":"unavailable"}}}`))
+		`"skills":{"level":"emulated"},"memory.shared_policy":{"level":"unsupported","reason":"it has none"},"interrupt.tool_approval":{"level":"unavailable"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
