@@ -24,11 +24,16 @@ func TestANewWorkerKnowsWhatTheOldOneReadOnMongoDB(t *testing.T) {
 		}
 		_ = db.Close()
 	})
-	w := openReplicas(t, command, "--store", uri)
+	s := newShelf(t)
+	skill, handbook := s.write(t, "skills/greeting/SKILL.md", ""), s.write(t, "handbook.txt", "")
+	w := openReplicas(t, command, "--store", uri, "--agents", s.agents())
 	w.remembers(t)
 	w.nextTurns(t)
 	w.elsewhere(t)
-	for _, collection := range []string{"bindings", "chunks", "runs", "ledger", "thread_snapshots"} {
+	c := w.talk()
+	w.at(c, 1).reads(t, "skills/greeting/SKILL.md", skill)
+	w.at(c, 2).reads(t, "files/handbook.txt", handbook)
+	for _, collection := range []string{"bindings", "chunks", "runs", "ledger", "thread_snapshots", "file_contents"} {
 		if n, err := db.Collection(collection).CountDocuments(t.Context(), bson.D{}); err != nil || n == 0 {
 			t.Errorf("%s has %d documents (%v)", collection, n, err)
 		}
