@@ -10,7 +10,7 @@ import (
 const (
 	// patience bounds a wait for something that must come. It measures nothing: a test
 	// that needs it all has failed.
-	patience = time.Minute
+	patience = 2 * time.Minute
 	look     = 2 * time.Millisecond
 )
 

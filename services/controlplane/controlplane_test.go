@@ -24,6 +24,7 @@ import (
 
 	"cofferdam.dev/pkg/identity/identitytest"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/waittest"
 )
 
 // patience bounds a wait for something that must come.
@@ -169,19 +170,6 @@ func get(t *testing.T, socket, path string) int {
 	return res.StatusCode
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
-}
-
 // Weak sandboxes are refused unless an operator says otherwise, and each layer
 // that is missing is named. Nobody but root can give sandboxes users of their own:
 // whoever else starts a control plane lacks that layer on every machine.
@@ -203,7 +191,7 @@ func TestWeakIsolationIsRefused(t *testing.T) {
 
 	settings["allow-weak-isolation"] = "true"
 	cmd, out = run(t, settings, asNobody)
-	eventually(t, "ready", func() bool { return get(t, settings["admin-listen"], "/readyz") == http.StatusOK })
+	waittest.Until(t, "ready", func() bool { return get(t, settings["admin-listen"], "/readyz") == http.StatusOK })
 	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v: %s", err, out)
@@ -219,7 +207,7 @@ func TestRun(t *testing.T) {
 	settings := installed(t)
 	settings["allow-weak-isolation"] = "true"
 	cmd, out := run(t, settings)
-	eventually(t, "ready", func() bool { return get(t, settings["admin-listen"], "/readyz") == http.StatusOK })
+	waittest.Until(t, "ready", func() bool { return get(t, settings["admin-listen"], "/readyz") == http.StatusOK })
 	for _, c := range []struct {
 		listener, path string
 		want           int

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -22,7 +23,7 @@ const agui = "/api/v1/agents/demo/agui"
 func (f *fixture) run(t *testing.T) string {
 	t.Helper()
 	id := ""
-	f.eventually(t, "a run is there", func() bool {
+	waittest.Until(t, "a run is there", func() bool {
 		list, err := f.stack.Writer.Backend().List(t.Context(), "", 1, false)
 		if err != nil {
 			t.Fatal(err)

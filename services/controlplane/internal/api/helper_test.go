@@ -24,6 +24,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/authn"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
@@ -311,7 +312,7 @@ func (f *fixture) ended(t *testing.T, runID string) event.Event {
 		State    string          `json:"state"`
 		Terminal json.RawMessage `json:"terminal"`
 	}
-	f.eventually(t, "the run ends", func() bool {
+	waittest.Until(t, "the run ends", func() bool {
 		f.get(t, "/api/v1/runs/"+runID).json(t, &status)
 		return status.State == "ended"
 	})
@@ -320,21 +321,6 @@ func (f *fixture) ended(t *testing.T, runID string) event.Event {
 		t.Fatal(err)
 	}
 	return e
-}
-
-func (f *fixture) eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 func started() event.Data {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/ratelimit"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
@@ -79,9 +80,9 @@ func TestOpenRequestsAreLimited(t *testing.T) {
 	first, second := f.reader(t, id, ""), f.reader(t, id, "?protocol=agui")
 	tooMany(t, f.get(t, "/api/v1/agents"), "1")
 	first()
-	f.eventually(t, "its place is free", func() bool { return f.get(t, "/api/v1/agents").status == http.StatusOK })
+	waittest.Until(t, "its place is free", func() bool { return f.get(t, "/api/v1/agents").status == http.StatusOK })
 	second()
-	f.eventually(t, "the run is cancelled", func() bool {
+	waittest.Until(t, "the run is cancelled", func() bool {
 		a := f.post(t, chatCancel, goodChatCancel)
 		return a.status == http.StatusOK && strings.Contains(string(a.body), `"confirmed":true`)
 	})

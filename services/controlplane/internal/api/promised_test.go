@@ -23,6 +23,7 @@ import (
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
@@ -241,7 +242,7 @@ func (d *trouble) play(t *testing.T, want string) {
 // terminal waits for that of a run.
 func (d *trouble) terminal(t *testing.T, id string) (e event.Event) {
 	t.Helper()
-	d.eventually(t, "the run ends", func() bool {
+	waittest.Until(t, "the run ends", func() bool {
 		doc, err := d.store.LoadRun(t.Context(), id)
 		return err == nil && json.Unmarshal(doc.Terminal, &e) == nil
 	})

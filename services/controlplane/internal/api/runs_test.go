@@ -12,6 +12,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
 
@@ -126,7 +127,7 @@ func waits(ctx context.Context, p *runstest.Play) error {
 // for long.
 func cancel(t *testing.T, f *fixture, id string) {
 	t.Helper()
-	f.eventually(t, "the cancel is confirmed", func() bool {
+	waittest.Until(t, "the cancel is confirmed", func() bool {
 		a := f.post(t, "/api/v1/runs/"+id+":cancel", "")
 		var c struct {
 			Cancelled bool   `json:"cancelled"`

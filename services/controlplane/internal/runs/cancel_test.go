@@ -11,6 +11,7 @@ import (
 	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/agents/agentstore/agentstoretest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
@@ -40,7 +41,7 @@ func TestACancelInMidTextStopsTheHarnessAndSaysSo(t *testing.T) {
 	var said atomic.Bool
 	s := newStack(t, func(**runstest.Stack) runstest.Script { return endless(&said) }, runstest.Options{})
 	r := start(t, s, "hi")
-	eventually(t, "there is text", said.Load)
+	waittest.Until(t, "there is text", said.Load)
 	c, err := s.Runs.Cancel(t.Context(), runstest.Caller(), r.RunID, event.CancelledByClient)
 	if err != nil || !c.Cancelled || !c.Confirmed || c.SideEffectStatus != "none" {
 		t.Errorf("Cancel = %+v, %v; want cancelled and confirmed without side effects", c, err)
@@ -67,16 +68,16 @@ func TestAWorkerThatDoesNotStopLosesItsSandbox(t *testing.T) {
 	})
 	warm := start(t, s, "warm")
 	follow(t, s, warm.RunID)
-	eventually(t, "concluded", func() bool { return s.Record(t, warm.BindingID).Run == nil })
+	waittest.Until(t, "concluded", func() bool { return s.Record(t, warm.BindingID).Run == nil })
 	stubborn(t, s, warm.BindingID)
 	s.Workers.Play(endless(&said))
 	r := start(t, s, "hi")
-	eventually(t, "there is text", said.Load)
+	waittest.Until(t, "there is text", said.Load)
 	c, err := s.Runs.Cancel(t.Context(), runstest.Caller(), r.RunID, event.CancelledByClient)
 	if err != nil || !c.Cancelled || !c.Confirmed {
 		t.Errorf("Cancel = %+v, %v", c, err)
 	}
-	eventually(t, "the lease is replaced", func() bool { return s.Record(t, r.BindingID).Generation == 2 })
+	waittest.Until(t, "the lease is replaced", func() bool { return s.Record(t, r.BindingID).Generation == 2 })
 	live, err := s.Provider.List(t.Context())
 	if err != nil || len(live) != 0 {
 		t.Errorf("%d sandboxes live, %v; want none", len(live), err)
@@ -146,7 +147,7 @@ func TestAShutdownCancelsWhatThisReplicaDrives(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Runs.Run(ctx) }()
 	r := start(t, s, "hi")
-	eventually(t, "there is text", said.Load)
+	waittest.Until(t, "there is text", said.Load)
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -163,7 +164,7 @@ func TestAReaderThatMayNotFallBehindIsTold(t *testing.T) {
 	var said atomic.Bool
 	s := newStack(t, func(**runstest.Stack) runstest.Script { return endless(&said) }, runstest.Options{})
 	r := start(t, s, "hi")
-	eventually(t, "there is text", said.Load)
+	waittest.Until(t, "there is text", said.Load)
 	seen := 0
 	err := s.Runs.Follow(t.Context(), runstest.Caller(), r.RunID, runs.FollowOptions{MaxBehind: 64}, func(uint64, json.RawMessage) error {
 		seen++
@@ -212,7 +213,7 @@ func TestAReaderThatIsStuckElsewhereIsInterrupted(t *testing.T) {
 	s := newStack(t, func(**runstest.Stack) runstest.Script { return endless(&said) }, runstest.Options{Backend: store, Agents: agents, Owner: "cp-1", Change: patient})
 	other := runstest.New(t, nil, runstest.Options{Backend: store, Agents: agents, Owner: "cp-2", Beside: s, Change: patient})
 	r := start(t, s, "hi")
-	eventually(t, "there is text", said.Load)
+	waittest.Until(t, "there is text", said.Load)
 	stuck := make(chan struct{})
 	o := runs.FollowOptions{MaxBehind: 16 << 10, Interrupt: func() { close(stuck) }}
 	err := other.Runs.Follow(t.Context(), runstest.Caller(), r.RunID, o, func(uint64, json.RawMessage) error {

@@ -6,6 +6,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -38,7 +39,7 @@ func TestClear(t *testing.T) {
 	if rec := s.Record(t, first.BindingID); rec.Head.Revision != 0 || rec.Generation <= before.Generation {
 		t.Errorf("%+v", rec)
 	}
-	eventually(t, "the sandbox is given back", func() bool { return len(s.Record(t, first.BindingID).Ending) == 0 })
+	waittest.Until(t, "the sandbox is given back", func() bool { return len(s.Record(t, first.BindingID).Ending) == 0 })
 	second := start(t, s, "two")
 	finished := last[event.RunFinished](t, follow(t, s, second.RunID))
 	if second.Epoch != 1 || *finished.ThreadState.DurableRevision != 1 || s.Provider.Made() != 2 {
@@ -64,7 +65,7 @@ func TestClearOfARunThatIsUnderWay(t *testing.T) {
 	var said atomic.Bool
 	s := newStack(t, func(**runstest.Stack) runstest.Script { return endless(&said) }, runstest.Options{})
 	r := start(t, s, "hi")
-	eventually(t, "it says something", said.Load)
+	waittest.Until(t, "it says something", said.Load)
 	clearOf(t, s)
 	if end := last[event.RunCancelled](t, follow(t, s, r.RunID)); end.Reason != event.CancelledByClient {
 		t.Errorf("%+v", end)

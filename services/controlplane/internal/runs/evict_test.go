@@ -11,6 +11,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
@@ -161,10 +162,10 @@ func TestAnIdleSandboxThatDiesIsReplacedByItself(t *testing.T) {
 	s := newStack(t, say("hello"), runstest.Options{})
 	r := start(t, s, "hi")
 	follow(t, s, r.RunID)
-	eventually(t, "the run is concluded", func() bool { return s.Record(t, r.BindingID).Run == nil })
+	waittest.Until(t, "the run is concluded", func() bool { return s.Record(t, r.BindingID).Run == nil })
 	s.Provider.Kill(s.Record(t, r.BindingID).Lease.ClaimName)
-	eventually(t, "the generation has risen", func() bool { return s.Record(t, r.BindingID).Generation == 2 })
-	eventually(t, "the old lease is dropped", func() bool { return len(s.Record(t, r.BindingID).Ending) == 0 })
+	waittest.Until(t, "the generation has risen", func() bool { return s.Record(t, r.BindingID).Generation == 2 })
+	waittest.Until(t, "the old lease is dropped", func() bool { return len(s.Record(t, r.BindingID).Ending) == 0 })
 	f := last[event.RunFinished](t, follow(t, s, start(t, s, "two").RunID))
 	if *f.ThreadState.DurableRevision != 2 {
 		t.Errorf("revision = %d, want 2", *f.ThreadState.DurableRevision)
@@ -179,7 +180,7 @@ func TestARunThatHasDoneNothingIsCarriedToTheNextSandbox(t *testing.T) {
 	s.Provider.Refuse(nil)
 	warm := start(t, s, "warm")
 	follow(t, s, warm.RunID)
-	eventually(t, "concluded", func() bool { return s.Record(t, warm.BindingID).Run == nil })
+	waittest.Until(t, "concluded", func() bool { return s.Record(t, warm.BindingID).Run == nil })
 	rec := s.Record(t, warm.BindingID)
 	{
 		s.Workers.Gone(rec.Lease.InstanceUID) // the worker is deaf; its provider does not know

@@ -7,6 +7,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -24,12 +25,12 @@ func TestAQuestionExpires(t *testing.T) {
 	last[event.RunInterrupted](t, follow(t, s, first.RunID))
 	later.Store(int64(6 * 24 * time.Hour))
 	seen := looks.Load()
-	eventually(t, "it was looked at again", func() bool { return looks.Load() > seen+10 })
+	waittest.Until(t, "it was looked at again", func() bool { return looks.Load() > seen+10 })
 	if p, err := s.Runs.PendingInterrupt(t.Context(), runstest.Caller(), "demo", "c1"); err != nil || p == nil {
 		t.Fatalf("after six days it waits for %+v, %v", p, err)
 	}
 	later.Store(int64(8 * 24 * time.Hour))
-	eventually(t, "the question is gone", func() bool {
+	waittest.Until(t, "the question is gone", func() bool {
 		p, err := s.Runs.PendingInterrupt(t.Context(), runstest.Caller(), "demo", "c1")
 		return err == nil && p == nil
 	})

@@ -11,6 +11,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -98,26 +99,10 @@ func last[T event.Data](t *testing.T, events []event.Event) T {
 	return d
 }
 
-// eventually waits for a condition of committed state.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 func document(t *testing.T, s *runstest.Stack, runID string) binding.RunDocument {
 	t.Helper()
 	var d binding.RunDocument
-	eventually(t, "the run has its document", func() bool {
+	waittest.Until(t, "the run has its document", func() bool {
 		var err error
 		d, err = s.Writer.Backend().LoadRun(t.Context(), runID)
 		if err != nil && !errors.Is(err, binding.ErrNotFound) {

@@ -16,6 +16,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/mongodbstore/mongodbstoretest"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/agents/agentstore/agentstoretest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
@@ -242,7 +243,7 @@ func (k killing) run(t *testing.T, store binding.Backend, after bool, want after
 
 	// Another replica sees to it, on the same sandboxes.
 	s := runstest.New(t, nil, runstest.Options{Backend: store, Agents: agents, Beside: d.s, Owner: "cp-2"})
-	eventually(t, "all is concluded", func() bool {
+	waittest.Until(t, "all is concluded", func() bool {
 		rec, err := store.Load(t.Context(), id)
 		if errors.Is(err, binding.ErrNotFound) {
 			return true
@@ -311,7 +312,7 @@ func (d *dying) goOn(t *testing.T, s *runstest.Stack, want aftermath) {
 		t.Errorf("asked again: %+v, and the run was %s", r, d.run)
 	}
 	if want.ends == nothing {
-		eventually(t, "it has ended", func() bool { return s.Record(t, bindingID(t)).Run == nil })
+		waittest.Until(t, "it has ended", func() bool { return s.Record(t, bindingID(t)).Run == nil })
 	}
 	if rec := s.Record(t, bindingID(t)); rec.Interrupt != nil { // the next message would need the answer
 		if _, err := s.Runs.Clear(t.Context(), runstest.Caller(), "demo", "c1", nil); err != nil {

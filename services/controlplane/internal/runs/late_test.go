@@ -13,6 +13,7 @@ import (
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -112,7 +113,7 @@ func TestLateEventsAreDroppedAndCounted(t *testing.T) {
 					t.Errorf("%q is in the log", delta.Delta)
 				}
 			}
-			eventually(t, "both are counted", func() bool { return m.counted()[reason] >= 2 })
+			waittest.Until(t, "both are counted", func() bool { return m.counted()[reason] >= 2 })
 			if got := m.counted(); len(got) != 1 || got[reason] != 2 {
 				t.Errorf("counted %v", got)
 			}

@@ -7,6 +7,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
@@ -21,7 +22,7 @@ func rested(t *testing.T, s *runstest.Stack) binding.Record {
 	t.Helper()
 	r := start(t, s, "hi")
 	last[event.RunFinished](t, follow(t, s, r.RunID))
-	eventually(t, "the binding is at rest", func() bool {
+	waittest.Until(t, "the binding is at rest", func() bool {
 		rec := s.Record(t, r.BindingID)
 		return rec.Run == nil && len(rec.Ending) == 0
 	})
@@ -35,7 +36,7 @@ func TestALeaseThatExpiresIsRestoredByTheNextTurn(t *testing.T) {
 	s := newStack(t, say("hello"), runstest.Options{Change: often})
 	before := rested(t, s)
 	s.Provider.Exceed(before.Lease.ClaimName, sandbox.LimitLifetime)
-	eventually(t, "the lease is replaced", func() bool {
+	waittest.Until(t, "the lease is replaced", func() bool {
 		rec := s.Record(t, before.ID)
 		return rec.Generation == before.Generation+1 && len(rec.Ending) == 0 && rec.Lease.InstanceUID == ""
 	})
@@ -52,7 +53,7 @@ func TestABindingWithoutItsSandboxIsReplaced(t *testing.T) {
 	s := newStack(t, say("hello"), runstest.Options{Change: often})
 	before := rested(t, s)
 	s.Provider.Vanish(before.Lease.ClaimName)
-	eventually(t, "the lease is replaced", func() bool {
+	waittest.Until(t, "the lease is replaced", func() bool {
 		rec := s.Record(t, before.ID)
 		return rec.Generation == before.Generation+1 && len(rec.Ending) == 0
 	})
@@ -80,9 +81,9 @@ func TestASandboxWithoutABindingIsReleased(t *testing.T) {
 		return yes
 	}
 	orphan, strange := claim(binding.ClaimName("hs_of_nobody", 7)), claim("somebody-elses")
-	eventually(t, "the orphan is released", func() bool { return !alive(orphan) })
+	waittest.Until(t, "the orphan is released", func() bool { return !alive(orphan) })
 	second := claim(binding.ClaimName("hs_of_nobody", 8))
-	eventually(t, "the next one as well", func() bool { return !alive(second) }) // a whole look later
+	waittest.Until(t, "the next one as well", func() bool { return !alive(second) }) // a whole look later
 	if !alive(strange) {
 		t.Error("what somebody else made was ended")
 	}
@@ -105,7 +106,7 @@ func TestNoOrphanIsSeenInHalfTheRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "some looks", func() bool { return s.Provider.Lists() > 3 })
+	waittest.Until(t, "some looks", func() bool { return s.Provider.Lists() > 3 })
 	if alive, err := s.Provider.Alive(t.Context(), in.ClaimName, in.UID); err != nil || !alive {
 		t.Errorf("released on the strength of no records: %v, %v", alive, err)
 	}

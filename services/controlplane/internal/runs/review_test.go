@@ -13,6 +13,7 @@ import (
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/rpc/rpctest"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -78,7 +79,7 @@ func TestAStartWhoseReplyIsSlowIsNotTakenOver(t *testing.T) {
 	})
 	warm := start(t, s, "warm")
 	follow(t, s, warm.RunID)
-	eventually(t, "concluded", func() bool {
+	waittest.Until(t, "concluded", func() bool {
 		return s.Record(t, warm.BindingID).Run == nil && len(s.Record(t, warm.BindingID).Ending) == 0
 	})
 	slow.Store(true)
@@ -144,7 +145,7 @@ func TestAnIdleSandboxIsGivenBack(t *testing.T) {
 	s := newStack(t, say("hello"), runstest.Options{Change: func(c *runs.Config) { c.IdleAfter = 200 * time.Millisecond }})
 	r := start(t, s, "hi")
 	follow(t, s, r.RunID)
-	eventually(t, "no sandbox lives", func() bool {
+	waittest.Until(t, "no sandbox lives", func() bool {
 		live, err := s.Provider.List(t.Context())
 		return err == nil && len(live) == 0
 	})
@@ -174,8 +175,8 @@ func TestAReleaseThatHangsHoldsNobodyUp(t *testing.T) {
 	}})
 	r := start(t, s, "hi")
 	follow(t, s, r.RunID)
-	eventually(t, "concluded", func() bool { return s.Record(t, r.BindingID).Run == nil })
+	waittest.Until(t, "concluded", func() bool { return s.Record(t, r.BindingID).Run == nil })
 	s.Provider.Kill(s.Record(t, r.BindingID).Lease.ClaimName)
-	eventually(t, "replaced", func() bool { return s.Record(t, r.BindingID).Generation == 2 })
+	waittest.Until(t, "replaced", func() bool { return s.Record(t, r.BindingID).Generation == 2 })
 	last[event.RunFinished](t, follow(t, s, start(t, s, "two").RunID))
 }

@@ -8,6 +8,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -54,7 +55,7 @@ func TestARunThatNeedsNoRoomAsksForNone(t *testing.T) {
 	last[event.RunFinished](t, follow(t, s, start(t, s, "again").RunID))
 	before := s.Record(t, first.BindingID)
 	s.Provider.Vanish(before.Lease.ClaimName)
-	eventually(t, "the lease is replaced", func() bool {
+	waittest.Until(t, "the lease is replaced", func() bool {
 		rec := s.Record(t, first.BindingID)
 		return rec.Generation == before.Generation+1 && len(rec.Ending) == 0
 	})
@@ -75,7 +76,7 @@ func TestADecisionWaitsForRoom(t *testing.T) {
 	last[event.RunInterrupted](t, follow(t, s, r.RunID))
 	before := s.Record(t, r.BindingID)
 	s.Provider.Vanish(before.Lease.ClaimName)
-	eventually(t, "the lease is replaced", func() bool {
+	waittest.Until(t, "the lease is replaced", func() bool {
 		rec := s.Record(t, r.BindingID)
 		return rec.Generation == before.Generation+1 && len(rec.Ending) == 0
 	})

@@ -9,6 +9,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
@@ -32,7 +33,7 @@ func TestATurnFinishesWithItsCommittedHead(t *testing.T) {
 	if d.End.Kind != binding.EndSuccess || d.Events != uint64(len(events)) || d.SideEffects != "none" {
 		t.Errorf("document = %+v", d)
 	}
-	eventually(t, "nothing of the run stands in the record", func() bool {
+	waittest.Until(t, "nothing of the run stands in the record", func() bool {
 		rec := s.Record(t, r.BindingID)
 		return rec.Run == nil && len(rec.Ending) == 0
 	})

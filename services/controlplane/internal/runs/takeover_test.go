@@ -8,6 +8,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fence"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/runs/runstest"
 )
 
@@ -38,7 +39,7 @@ func TestACancelWhoseOwnerIsGone(t *testing.T) {
 	if _, err := s.Writer.SetEnd(ctx, g, binding.End{Kind: binding.EndCancelling, Reason: string(event.CancelledByClient)}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the run is taken over", func() bool { // its owner beats still, and may between the two
+	waittest.Until(t, "the run is taken over", func() bool { // its owner beats still, and may between the two
 		now, err := s.Writer.Backend().Load(ctx, rec.ID)
 		return err == nil && (now.Run == nil || s.Writer.TakeOver(ctx, rec.ID, r.RunID, now.Run.Owner, now.Run.OwnerBeat) == nil)
 	})

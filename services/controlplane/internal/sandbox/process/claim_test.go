@@ -11,6 +11,7 @@ import (
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/identity"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
@@ -165,7 +166,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 				t.Fatalf("claim: %v", err)
 			}
 			w.empty(t)
-			eventually(t, "the claim is free", func() bool { return !w.held("hc-1") })
+			waittest.Until(t, "the claim is free", func() bool { return !w.held("hc-1") })
 			nothing(t, w.Exits())
 			mend()
 			if in := w.claim(t, "hc-1"); !w.alive(t, in) {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/cgroup"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
@@ -330,20 +331,6 @@ func (i *identities) hooks(onRegister, onRemove func(ctx context.Context, uid st
 	i.onRegister, i.onRemove = onRegister, onRemove
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(2*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
-}
-
 // exists reports whether there is a process, a zombie included.
 func exists(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
@@ -366,7 +353,7 @@ func (w *world) log(uid string) string {
 // said waits until a worker wrote something.
 func (w *world) said(t *testing.T, uid, text string) {
 	t.Helper()
-	eventually(t, "the worker says "+text, func() bool { return strings.Contains(w.log(uid), text) })
+	waittest.Until(t, "the worker says "+text, func() bool { return strings.Contains(w.log(uid), text) })
 }
 
 // nothing fails where a channel has something.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"cofferdam.dev/pkg/waittest"
 )
 
 // A control plane that dies in any way takes its sandboxes with it, and what it
@@ -42,7 +44,7 @@ func TestSandboxesEndWithTheControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	eventually(t, "the sandboxes have ended", func() bool {
+	waittest.Until(t, "the sandboxes have ended", func() bool {
 		return !slices.ContainsFunc(pids, exists)
 	})
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
@@ -88,7 +89,7 @@ func TestASpinningWorkerIsHeld(t *testing.T) {
 	w.mu.Lock()
 	group := w.claims["hc-1"].groups.worker
 	w.mu.Unlock()
-	eventually(t, "the spin is held back", func() bool {
+	waittest.Until(t, "the spin is held back", func() bool {
 		c, err := group.Counters()
 		return err == nil && c.Throttled > 2
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
@@ -30,7 +31,7 @@ func (w *world) warmed() (ready, free int) {
 
 func (w *world) waitWarm(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d are warm", n), func() bool { ready, free := w.warmed(); return ready == n && free == n })
+	waittest.Until(t, fmt.Sprintf("%d are warm", n), func() bool { ready, free := w.warmed(); return ready == n && free == n })
 }
 
 func startWarm(t *testing.T, mode string, warm int, change ...func(*Config)) *world {
@@ -126,7 +127,7 @@ func TestAWarmInstanceThatDiesIsReplaced(t *testing.T) {
 	if err := syscall.Kill(dead.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another one is warm", func() bool { in := warmOf(w.Provider); return in != nil && in != dead })
+	waittest.Until(t, "another one is warm", func() bool { in := warmOf(w.Provider); return in != nil && in != dead })
 	nothing(t, w.Exits())
 	if left := w.ids.registered(); len(left) != 1 {
 		t.Errorf("identities: %v", left)
@@ -138,10 +139,10 @@ func TestIdleInstancesAreReplaced(t *testing.T) {
 	w := startWarm(t, "patient", 1, func(c *Config) { c.MaxIdle = 400 * time.Millisecond })
 	w.waitWarm(t, 1)
 	first := warmOf(w.Provider)
-	eventually(t, "another one is warm", func() bool { in := warmOf(w.Provider); return in != nil && in != first })
+	waittest.Until(t, "another one is warm", func() bool { in := warmOf(w.Provider); return in != nil && in != first })
 	in := w.claim(t, "hc-1")
 	second := w.ids.requests()
-	eventually(t, "others were replaced meanwhile", func() bool { return w.ids.requests() > second+2 })
+	waittest.Until(t, "others were replaced meanwhile", func() bool { return w.ids.requests() > second+2 })
 	if !w.alive(t, in) {
 		t.Error("a claimed instance was replaced")
 	}
@@ -154,7 +155,7 @@ func TestFailuresBackOff(t *testing.T) {
 	w := start(t, "patient", func(c *Config) { c.Profiles[0].Warm = 1 })
 	w.ids.hooks(func(context.Context, string) error { return errInjected }, nil)
 	w.Warm()
-	eventually(t, "the next attempt is put off", func() bool {
+	waittest.Until(t, "the next attempt is put off", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, p := range w.warm {
@@ -178,7 +179,7 @@ func TestReadyIsAsked(t *testing.T) {
 			return nil
 		}
 	})
-	eventually(t, "one runs", func() bool { _, free := w.warmed(); return free == 1 })
+	waittest.Until(t, "one runs", func() bool { _, free := w.warmed(); return free == 1 })
 	if n, _ := w.warmed(); n != 0 {
 		t.Error("ready before its worker said so")
 	}
@@ -216,7 +217,7 @@ func TestCloseEndsTheWarm(t *testing.T) {
 	var took time.Duration
 	for try := 1; ; try++ {
 		w = startWarm(t, "stubborn", 3)
-		eventually(t, "some run", func() bool { n, _ := w.warmed(); return n > 0 })
+		waittest.Until(t, "some run", func() bool { n, _ := w.warmed(); return n > 0 })
 		began := time.Now()
 		if err := w.Close(); err != nil {
 			t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/fault"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
 
@@ -263,7 +264,7 @@ func TestUnreadExitsHoldNobodyUp(t *testing.T) {
 		if _, err := w.Claim(t.Context(), claim("hc-1")); err != nil && !fault.Is(err, fault.SandboxNotReady) {
 			t.Fatal(err)
 		}
-		eventually(t, "the instance is gone", func() bool { return !w.held("hc-1") })
+		waittest.Until(t, "the instance is gone", func() bool { return !w.held("hc-1") })
 	}
 	w.empty(t)
 }
