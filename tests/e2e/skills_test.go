@@ -79,15 +79,14 @@ func TestAnAgentReadsItsSkillsAndFiles(t *testing.T) {
 	})
 	c := w.talk()
 	r := c.reads(t, "skills/greeting/SKILL.md", skill)
-	if got := c.binding(t, r.BindingID).Generation; got != 1 {
-		t.Fatalf("generation %d", got)
-	}
+	first := c.binding(t, r.BindingID).Generation
 	c.reads(t, "skills/greeting/words/hello.txt", skill)
 	c.reads(t, "files/handbook.txt", handbook)
 	kill(t, c.worker(t, r.BindingID))
 	c.reads(t, "skills/greeting/SKILL.md", skill)
-	if got := c.binding(t, r.BindingID).Generation; got != 2 {
-		t.Errorf("generation %d after its worker was killed", got)
+	second := c.binding(t, r.BindingID).Generation
+	if second <= first {
+		t.Errorf("generation %d after the worker of generation %d was killed", second, first)
 	}
 
 	t.Run("without the file broker", func(t *testing.T) { w.bindsNobody(t, skill) })
@@ -101,7 +100,7 @@ func TestAnAgentReadsItsSkillsAndFiles(t *testing.T) {
 		t.Errorf("a conversation that began after the change: %+v", later.binding(t, r.BindingID))
 	}
 	c.reads(t, "skills/greeting/SKILL.md", skill) // in another worker: the first one ended with its control plane
-	if b := c.binding(t, r.BindingID); b.AgentVersion != 1 || b.Generation < 3 {
+	if b := c.binding(t, r.BindingID); b.AgentVersion != 1 || b.Generation <= second {
 		t.Errorf("the conversation that began before: %+v", b)
 	}
 }
