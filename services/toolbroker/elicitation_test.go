@@ -306,18 +306,16 @@ func asking(t *testing.T, h *hostile.HTTP, namespace, effects string, repeatable
 // Over stdio nothing says in which call a server asks. With two under way nobody
 // is asked: what concerns one user is never shown to another.
 func TestAQuestionThatMayBeAnotherUsers(t *testing.T) {
+	effects := filepath.Join(t.TempDir(), "effects")
 	s := newSession(t, catalogue.Server{
-		Namespace: "a", Transport: catalogue.TransportStdio, Command: hostile.Command(t), Tools: []string{"ask_slowly", "hang"},
-		ReadOnly: true, Timeout: "5s",
+		Namespace: "a", Transport: catalogue.TransportStdio, Command: hostile.Command(t, "-effects", effects), Tools: []string{"ask_slowly", "hang"},
+		ReadOnly: true, Timeout: "60s",
 	})
 	s.grants.allow(t, subject, authz.ToolID("a.ask_slowly"), authz.ToolID("a.hang"))
 	ctx, cancel := context.WithCancel(t.Context())
-	hung := s.stand.Envelope()
 	ended := make(chan struct{})
-	go func() { defer close(ended); _, _ = s.callAs(ctx, hung, "a.hang", `{}`) }()
-	wait(t, func() bool {
-		return slices.ContainsFunc(s.stand.Rows(t), func(r binding.Row) bool { return r.Key == hung.IdempotencyKey })
-	})
+	go func() { defer close(ended); _, _ = s.callAs(ctx, s.stand.Envelope(), "a.hang", `{}`) }()
+	wait(t, func() bool { return len(hostile.Effects(t, effects)) == 1 }) // the server has it
 	res, err := s.call(t, "a.ask_slowly", `{}`)
 	if err != nil || len(res.GetInterrupt()) > 0 || !strings.Contains(string(res.GetResult()), `{\"action\":\"cancel\"}`) {
 		t.Errorf("with another call under way: %v %v", res, err)
@@ -361,10 +359,10 @@ func TestNothingElseIsOffered(t *testing.T) {
 func TestProgressKeepsACallAlive(t *testing.T) {
 	s := newSession(t, catalogue.Server{
 		Namespace: "a", Transport: catalogue.TransportStdio, Command: hostile.Command(t), Tools: []string{"progress", "hang"}, ReadOnly: true,
-		Timeout: "60s", IdleTimeout: "1.5s", // the tool goes on for two seconds and more
+		Timeout: "60s", IdleTimeout: "3s", // the tool goes on for four seconds and more
 	}, catalogue.Server{
 		Namespace: "b", Transport: catalogue.TransportStdio, Command: hostile.Command(t), Tools: []string{"progress"}, ReadOnly: true,
-		Timeout: "1s", IdleTimeout: "900ms",
+		Timeout: "2s", IdleTimeout: "1.9s",
 	})
 	s.grants.allow(t, subject, authz.ToolID("a.progress"), authz.ToolID("a.hang"), authz.ToolID("b.progress"))
 	wait(t, func() bool { found, _ := s.service.catalogue.List([]string{"a.*", "b.*"}); return len(found) == 3 })

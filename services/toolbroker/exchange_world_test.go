@@ -27,6 +27,7 @@ import (
 	capabilityv1 "cofferdam.dev/pkg/gen/harness/capability/v1"
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/services/toolbroker/internal/catalogue"
+	"cofferdam.dev/services/toolbroker/internal/hostile"
 )
 
 // voucher answers for the capability service: it asserts the committed subject of
@@ -305,7 +306,7 @@ func newExchanging(t *testing.T) *exchanging {
 	x.voucher.listed = x.endpoint.url
 	x.server = &ownServer{endpoint: x.endpoint, sessions: map[string]string{}, listing: "token-to-list-with"}
 	served := httptest.NewServer(x.server)
-	t.Cleanup(func() { served.CloseClientConnections(); served.Close() })
+	t.Cleanup(func() { hostile.End(served) })
 	secret, listing := filepath.Join(t.TempDir(), "secret"), filepath.Join(t.TempDir(), "listing")
 	must(t, os.WriteFile(secret, []byte(endpointSecret), 0o600))
 	must(t, os.WriteFile(listing, []byte(x.server.listing), 0o600))

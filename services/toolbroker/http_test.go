@@ -29,7 +29,7 @@ func web(t *testing.T, h *hostile.HTTP, change ...func(*catalogue.Server)) *sess
 	h.SetTools(hostile.HTTPList())
 	tools := append([]string{"count", "echo", "crash", "crash_early", "garbage", "hang", "fail", "rpc_error", "bytes", "surrogate"}, hostile.HTTPTools...)
 	server := catalogue.Server{
-		Namespace: "h", Transport: catalogue.TransportHTTP, URL: h.Serve(t), Tools: tools, Timeout: "2s",
+		Namespace: "h", Transport: catalogue.TransportHTTP, URL: h.Serve(t), Tools: tools, Timeout: "60s",
 		Egress: &catalogue.Egress{AllowCIDRs: []string{"127.0.0.1/32"}},
 	}
 	for _, c := range change {
@@ -56,10 +56,16 @@ func TestAHostileHTTPServerGetsEachCallOnce(t *testing.T) {
 func eachCallOnce(t *testing.T, stateless bool) {
 	t.Helper()
 	h := &hostile.HTTP{Stateless: stateless}
-	s := web(t, h)
-	for _, tool := range []string{
+	tools := []string{
 		"crash", "cut", "garbage", "giant", "giant_event", "flood", "drip", "hang", "redirect", "headers", "unavailable", "empty", "other_id", "expire",
-	} {
+	}
+	s := web(t, h, func(c *catalogue.Server) { // some of them never answer
+		c.ToolOptions = map[string]catalogue.ToolOptions{}
+		for _, tool := range tools {
+			c.ToolOptions[tool] = catalogue.ToolOptions{Timeout: "2s"}
+		}
+	})
+	for _, tool := range tools {
 		if tool == "expire" && stateless {
 			continue
 		}

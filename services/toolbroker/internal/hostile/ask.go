@@ -42,7 +42,7 @@ func (s *server) asking(r request) (result string, known bool) {
 		got := s.ask("elicitation/create", Elicitation)
 		s.effect("after:" + got)
 		return text(got), true
-	case "ask_slowly": // until a file says go
+	case "ask_slowly":
 		got := make(chan string, 1)
 		go func() { time.Sleep(100 * time.Millisecond); got <- s.ask("elicitation/create", Elicitation) }() //nolint:forbidigo // another process
 		return text(<-got), true
@@ -55,7 +55,7 @@ func (s *server) asking(r request) (result string, known bool) {
 	case "progress":
 		for n := range 40 {
 			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, r.Params.Meta.ProgressToken, n))
-			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // another process
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // another process
 		}
 		return text("done"), true
 	}

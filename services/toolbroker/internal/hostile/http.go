@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // HTTP is the hostile server over streamable HTTP, in the process of the test.
@@ -235,6 +236,21 @@ func flush(w http.ResponseWriter) {
 func (h *HTTP) Serve(tb testing.TB) string {
 	tb.Helper()
 	s := httptest.NewServer(h)
-	tb.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	tb.Cleanup(func() { End(s) })
 	return s.URL + "/mcp"
+}
+
+// End ends a server and every connection to it, also one that comes meanwhile, for
+// which the server would wait without end.
+func End(s *httptest.Server) {
+	closed := make(chan struct{})
+	go func() { defer close(closed); s.Close() }()
+	for {
+		s.CloseClientConnections()
+		select {
+		case <-closed:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }

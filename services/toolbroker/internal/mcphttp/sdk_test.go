@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"cofferdam.dev/services/toolbroker/internal/hostile"
 	"cofferdam.dev/services/toolbroker/internal/mcpcall"
 )
 
@@ -43,7 +44,7 @@ func sdkServer(t *testing.T, o *mcp.StreamableHTTPOptions) (u string, s *mcp.Ser
 		return nil, nil, bounded.Err()
 	})
 	srv := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, o))
-	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
+	t.Cleanup(func() { hostile.End(srv) })
 	return srv.URL, s, calls
 }
 

@@ -281,8 +281,7 @@ func TestAServerThatIsGoneWasNotAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv.CloseClientConnections()
-	srv.Close()
+	hostile.End(srv)
 	wait(t, func() bool {
 		_, err := call(t, s, "count")
 		return errors.Is(err, mcpcall.ErrNotSent)

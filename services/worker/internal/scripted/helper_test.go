@@ -106,7 +106,7 @@ func construction(options string) harness.Construction {
 }
 
 func envelope(runID string) fence.Envelope {
-	return fence.Envelope{BindingID: "hs_binding", Generation: 1, RunID: runID, IdempotencyKey: "run", Deadline: time.Now().Add(time.Minute)}
+	return fence.Envelope{BindingID: "hs_binding", Generation: 1, RunID: runID, IdempotencyKey: "run", Deadline: time.Now().Add(5 * time.Minute)}
 }
 
 // Connect implements session.Connector.
@@ -124,7 +124,7 @@ func (*stand) Close() {}
 func (s *stand) start(t *testing.T, runID, text string) *session.Run {
 	t.Helper()
 	r, err := s.Start(t.Context(), envelope(runID), harness.Turn{
-		RunID: runID, ConversationID: conversation, Message: text, Deadline: time.Now().Add(time.Minute),
+		RunID: runID, ConversationID: conversation, Message: text, Deadline: time.Now().Add(5 * time.Minute),
 		Files: []harness.File{{Handle: "h", DisplayName: "a.txt"}}, Uploads: []harness.Upload{{Handle: "u", MaxBytes: 100}},
 	}, []session.Token{{}})
 	must(t, err)

@@ -62,7 +62,11 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) serve(t *testing.T, address string) {
 	t.Helper()
+	// Somebody may call from a port that was free for a moment.
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	for until := time.Now().Add(patience); err != nil && time.Now().Before(until); l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address) {
+		<-time.After(10 * time.Millisecond)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +74,19 @@ func (m *machine) serve(t *testing.T, address string) {
 	m.server.Start()
 }
 
-// away ends the server and every connection to it; it gives its address.
+// away ends the server and every connection to it, also one that comes meanwhile; it
+// gives its address.
 func (m *machine) away() string {
-	m.server.CloseClientConnections()
-	m.server.Close()
-	return m.server.Listener.Addr().String()
+	closed := make(chan struct{})
+	go func() { defer close(closed); m.server.Close() }()
+	for {
+		m.server.CloseClientConnections()
+		select {
+		case <-closed:
+			return m.server.Listener.Addr().String()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 func (m *machine) dial(t *testing.T) *host.Client {

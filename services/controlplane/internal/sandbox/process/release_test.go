@@ -40,7 +40,13 @@ func TestReleaseDestroysInOrder(t *testing.T) {
 	}
 	var there syscall.Stat_t // of its workspace, which is in no other place
 	if !w.rootless() {
-		if err := syscall.Stat(fmt.Sprintf("/proc/%d/root/workspace/a/b/secret", in.PID), &there); err != nil {
+		// As long as it is held, the kernel gives its number to no other file system.
+		held, err := os.Open(fmt.Sprintf("/proc/%d/root/workspace/a/b/secret", in.PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		if err := syscall.Fstat(int(held.Fd()), &there); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -157,8 +157,17 @@ func bomb() int {
 	return 6
 }
 
-// fill writes until the disk is full, and gives up.
+// fill writes until the disk is full, and gives up. It begins when somebody connects,
+// who has seen that it runs.
 func fill() int {
+	l, err := net.FileListener(os.NewFile(3, "listener"))
+	if err == nil {
+		_, err = l.Accept()
+	}
+	if err != nil {
+		say("nobody connects: %v", err)
+		return 9
+	}
 	f, err := os.Create("full")
 	for n := 0; err == nil; n++ {
 		if n > 4<<10 {
