@@ -135,6 +135,7 @@ func (r turn) effects(t *testing.T) string {
 func dieUnclaimed(t *testing.T, l *life) turn {
 	t.Helper()
 	kill(t, l.w.spare(t))
+	l.w.spare(t) // another one, since its end was noticed: nobody is given a dead one
 	return l.say(t, l.mark)
 }
 
@@ -183,7 +184,7 @@ func dieBeforeEffect(t *testing.T, l *life) turn {
 	if err := l.w.gate.Open(l.name); err != nil { // whoever calls gets through
 		t.Fatal(err)
 	}
-	run := l.begin(t, ">>sleep 500\n"+l.call(""))
+	run := l.begin(t, ">>sleep 3000\n"+l.call(""))
 	l.sees(t, run.RunID, "run.started")
 	release := l.w.holdProgram(t, "toolbroker") // which asks the records, and does not write them before it is called
 	l.sees(t, run.RunID, "tool.started")
@@ -217,8 +218,8 @@ func dieAfterResult(t *testing.T, l *life) turn {
 }
 
 // slow is what a turn begins with that has a state to commit a while after it has
-// said something.
-const slow = ">>say early\n>>sleep 1000\n>>say late\n"
+// said something. Parts are stopped in that while, also on a busy machine.
+const slow = ">>say early\n>>sleep 3000\n>>say late\n"
 
 // aboutToCommit brings a turn that is slow to where its state is written and its head
 // waits for the log, since the control plane does not take its last events.

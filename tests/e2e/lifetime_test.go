@@ -18,7 +18,7 @@ func TestAConversationOutlivesTheTimeOfItsSandbox(t *testing.T) {
 	command := stack.Need(t)
 	profiles := filepath.Join(t.TempDir(), "profiles.json")
 	// Many times as long as a turn takes.
-	short := `{"profiles":[{"name":"local","harness":"native","limits":{"lifetime_seconds":10}}]}`
+	short := `{"profiles":[{"name":"local","harness":"native","limits":{"lifetime_seconds":20}}]}`
 	if err := os.WriteFile(profiles, []byte(short), 0o600); err != nil {
 		t.Fatal(err)
 	}

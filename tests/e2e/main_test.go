@@ -24,8 +24,9 @@ import (
 const gateArgument = "mcp-gate"
 
 // gateTimeout bounds a call of the gate, and so how long one whose outcome is
-// unknown is waited for.
-const gateTimeout = "3s"
+// unknown is waited for. Whoever was called has so long to be killed in the midst
+// of it, also on a busy machine.
+const gateTimeout = "10s"
 
 // toolCredential is what the gate is given, through a file that only the
 // ToolBroker reads.

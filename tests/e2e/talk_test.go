@@ -19,9 +19,9 @@ import (
 
 const (
 	// runTimeout bounds one run that nothing gets in the way of.
-	runTimeout = 60 * time.Second
+	runTimeout = 2 * time.Minute
 	// conditionTimeout bounds the wait for anything else.
-	conditionTimeout = 30 * time.Second
+	conditionTimeout = time.Minute
 	pageSize         = 7 // small, so that every log has several pages
 )
 

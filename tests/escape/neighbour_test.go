@@ -13,7 +13,7 @@ const (
 	// neighbours is how many attacks have a neighbour at once.
 	neighbours = 4
 	// neighbourTimeout bounds a turn of a neighbour.
-	neighbourTimeout = 30 * time.Second
+	neighbourTimeout = 2 * time.Minute
 	// honestTurn calls a tool and has a state to commit.
 	honestTurn = ">>call fs.list_directory {\"path\":\".\"}\n>>say I am fine"
 )

@@ -124,7 +124,7 @@ func harmless(agent string) string {
 func scriptOrdeals(t *testing.T) []ordeal {
 	t.Helper()
 	going := step{"do": "text", "text": whileItGoes}
-	full := []step{{"do": "disk", "folder": "/workspace", "bytes": 1 << 30, "ms": 4000}}
+	full := []step{{"do": "disk", "folder": "/workspace", "bytes": 1 << 30, "ms": 10_000}}
 	return []ordeal{
 		{what: "allocates without end", agent: script, message: plays(t, step{"do": "memory_hog", "bytes": 1 << 34}), ends: []string{overLimit}},
 		{what: "starts threads without end", agent: script, message: plays(t, step{"do": "goroutines", "count": 5000, "threads": true, "ms": 1000}), ends: []string{overLimit}},
@@ -133,7 +133,7 @@ func scriptOrdeals(t *testing.T) []ordeal {
 		{what: "fills its disk", agent: script, message: plays(t, step{"do": "disk", "folder": "/workspace", "bytes": 1 << 30}), ends: []string{finished}, says: "ENOSPC"},
 		{
 			what: "fills its disk and fails", agent: script, ends: []string{overLimit},
-			message: plays(t, step{"do": "parallel", "branches": [][]step{full, {{"do": "delay", "ms": 1500}, {"do": "exit", "code": 3}}}}),
+			message: plays(t, step{"do": "parallel", "branches": [][]step{full, {{"do": "delay", "ms": 4000}, {"do": "exit", "code": 3}}}}),
 		},
 		{what: "spins", agent: brief, message: plays(t, step{"do": "spin", "ms": 600_000, "threads": 8}), ends: []string{outOfTime}},
 		{what: "hangs", agent: script, message: plays(t, going, step{"do": "hang"}), ends: []string{calledOff}, says: whileItGoes, cancel: true},

@@ -16,9 +16,9 @@ import (
 
 const (
 	// runTimeout bounds one run, on a machine that has other things to do.
-	runTimeout = 60 * time.Second
+	runTimeout = 2 * time.Minute
 	// conditionTimeout bounds the wait for anything else.
-	conditionTimeout = 30 * time.Second
+	conditionTimeout = time.Minute
 )
 
 // talk is one conversation.

@@ -33,8 +33,13 @@ const (
 	agentProgram = "agent-program"
 )
 
-// runSeconds is how long a run of the agents called brief may take.
-const runSeconds = 4
+// Their next turns have to end in time, also on a busy machine.
+const (
+	// runSeconds is how long a run of the agents called brief may take.
+	runSeconds = 10
+	// lifeSeconds is how long a sandbox of hasty may live.
+	lifeSeconds = 10
+)
 
 // python is where the interpreter of a hosted program is looked for. It has to be
 // one of the system: what it needs is below /usr then, which the sandbox shows.
@@ -167,7 +172,7 @@ func (w *world) profiles() (any, error) {
 	}
 	return map[string]any{"profiles": []any{
 		profile(honest, "native", map[string]any{"memory_mib": 256}), profile(script, "scripted", small), profile(brief, "scripted", small),
-		profile(hasty, "scripted", map[string]any{"memory_mib": 160, "lifetime_seconds": 2}),
+		profile(hasty, "scripted", map[string]any{"memory_mib": 160, "lifetime_seconds": lifeSeconds}),
 		nested(program, "stdio"), nested(briefProgram, "stdio"), nested(agentProgram, "acp"),
 	}}, nil
 }

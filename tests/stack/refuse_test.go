@@ -17,7 +17,7 @@ import (
 )
 
 // refuseTimeout bounds how long a start may take to see that it must not be.
-const refuseTimeout = 60 * time.Second
+const refuseTimeout = 2 * time.Minute
 
 // refused runs `cofferdam` where it must not start, and gives what it said.
 func refused(t *testing.T, args ...string) (said string) {

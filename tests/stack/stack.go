@@ -25,11 +25,11 @@ import (
 
 const (
 	// startTimeout bounds how long a stack may take until it is ready.
-	startTimeout = 90 * time.Second
+	startTimeout = 3 * time.Minute
 	// maxSaid is how much of what it says for people is kept.
 	maxSaid = 256 << 10
 	// GoneWithin is how long after its end a process of a stack may still be there.
-	GoneWithin = 5 * time.Second
+	GoneWithin = 30 * time.Second
 )
 
 // User and Operator are the subjects that a local stack knows.

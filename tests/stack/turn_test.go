@@ -11,7 +11,7 @@ import (
 	"cofferdam.dev/tests/stack"
 )
 
-const turnTimeout = 60 * time.Second
+const turnTimeout = 2 * time.Minute
 
 // turn runs one turn to its end, which must be run.finished, and gives what the
 // agent said.
