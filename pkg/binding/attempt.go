@@ -35,6 +35,11 @@ func (c *call) attempt(ctx context.Context, n int) (out Outcome, again bool, err
 	case !notFound(err):
 		return Outcome{}, false, err
 	}
+	leave, err := c.e.enter(ctx, c.eff)
+	if err != nil {
+		return Outcome{}, false, err
+	}
+	defer leave()
 	if err := c.admit(ctx, key.Key); err != nil {
 		return Outcome{}, false, err
 	}
@@ -53,6 +58,7 @@ func (c *call) attempt(ctx context.Context, n int) (out Outcome, again bool, err
 		c.record(ctx, key, nonce, RowNotDispatched, nil)
 		return Outcome{}, false, err
 	case stands.Nonce != nonce:
+		leave() // another one's window is not waited for in here
 		out, again, err = c.meet(ctx, stands)
 		c.release(ctx, key)
 		return out, again, err

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/fence"
 )
@@ -24,6 +26,10 @@ const (
 	// process holds.
 	pollFirst = 20 * time.Millisecond
 	pollMost  = time.Second
+	// storedAtOnce is how many Stored effects of one process are in their window at a
+	// time. A store writes one after the other: as few as that are done within the window
+	// on one that needs half a second for each, and they keep a fast one busy.
+	storedAtOnce = 4
 )
 
 // Effects carries out write 4 of the contract's fencing file for everything that
@@ -39,11 +45,13 @@ type Effects struct {
 	mu sync.Mutex
 	// live has a channel for each attempt under way, closed at its end.
 	live map[string]chan struct{}
+	// room is that of Stored effects.
+	room *semaphore.Weighted
 }
 
 // NewEffects admits and records effects with w.
 func NewEffects(w *Writer) *Effects {
-	return &Effects{w: w, incarnation: newNonce(), live: make(map[string]chan struct{})}
+	return &Effects{w: w, incarnation: newNonce(), live: make(map[string]chan struct{}), room: semaphore.NewWeighted(storedAtOnce)}
 }
 
 // Effect is something that is to happen at most once.
@@ -63,6 +71,11 @@ type Effect struct {
 	// CallID is the id of that call where it is not Key. Then Key has to follow from
 	// it, so that a grant is for one effect.
 	CallID string
+	// Stored says that act writes to a store, and is over by BeginBy. Where many come at
+	// once each would spend its window waiting for the others and begin again, and none
+	// would ever be done: a few are admitted at a time, and the others wait before, until
+	// the grant's deadline.
+	Stored bool
 	// Limit is the longest that act may take; 0 is until the grant's deadline.
 	// Nobody waits longer than that for another process's attempt.
 	Limit time.Duration
@@ -168,6 +181,18 @@ func AttemptKeys(key string) iter.Seq[string] {
 			}
 		}
 	}
+}
+
+// enter waits for room where eff is Stored, and gives what leaves it, which can be
+// repeated. Whoever waits in vain has admitted nothing.
+func (e *Effects) enter(ctx context.Context, eff Effect) (leave func(), err error) {
+	if !eff.Stored {
+		return func() {}, nil
+	}
+	if err := e.room.Acquire(ctx, 1); err != nil {
+		return nil, fault.Wrap(err, fault.CodeOf(err), "binding.Do", fault.SideEffects(SideEffectsNone))
+	}
+	return sync.OnceFunc(func() { e.room.Release(1) }), nil
 }
 
 // begin registers an attempt of this process and gives its nonce.

@@ -3,6 +3,7 @@ package binding_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -277,4 +278,61 @@ func TestEffectIsNamed(t *testing.T) {
 	}
 	_, err := binding.NewEffects(w).Do(t.Context(), fence.Grant{}, effect("k"), done)
 	wantFault(t, err, fault.Internal)
+}
+
+// As many Stored effects as come at once are all done, however slow the store is:
+// they wait before their window. What stands in the ledger is answered meanwhile, and
+// what is not Stored begins.
+func TestStoredEffectsWaitBeforeTheirWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, g := running(t, deliver)
+		e := binding.NewEffects(w)
+		if _, err := e.Do(t.Context(), g, effect("concluded"), done); err != nil {
+			t.Fatal(err)
+		}
+		writer, happened := make(chan struct{}, 1), 0
+		write := func(ctx context.Context) ([]byte, error) {
+			by, _ := binding.BeginBy(ctx)
+			ctx, cancel := context.WithDeadline(ctx, by)
+			defer cancel()
+			select {
+			case writer <- struct{}{}:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			defer func() { <-writer }()
+			time.Sleep(binding.DispatchWindow / 5) //nolint:forbidigo // in a bubble
+			happened++
+			return done(ctx)
+		}
+		const many = 60
+		var wg sync.WaitGroup
+		for n := range many {
+			wg.Go(func() {
+				eff := effect(fmt.Sprint("stored-", n))
+				eff.Repeatable, eff.Stored = true, true
+				if _, err := e.Do(t.Context(), g, eff, write); err != nil {
+					t.Errorf("%s: %v", eff.Key, err)
+				}
+			})
+		}
+		synctest.Wait()
+		begun := time.Now()
+		replay := effect("concluded")
+		replay.Stored = true
+		if out, err := e.Do(t.Context(), g, replay, done); err != nil || !out.Replayed {
+			t.Errorf("a replay: %+v, %v", out, err)
+		}
+		if _, err := e.Do(t.Context(), g, effect("sent"), done); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(begun); waited != 0 {
+			t.Errorf("they waited for %v", waited)
+		}
+		wg.Wait()
+		if happened != many {
+			t.Errorf("%d happened, want %d", happened, many)
+		}
+	})
 }

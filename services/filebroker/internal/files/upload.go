@@ -84,6 +84,7 @@ func (s *Service) complete(ctx context.Context, c Caller, done Completion) (Uplo
 	res, err := s.effects.Do(ctx, c.Grant, binding.Effect{
 		Key: done.Key, Kind: effectKind, ArgsDigest: done.ArgsDigest,
 		Repeatable: true, // the slot is taken once
+		Stored:     true,
 		Limit:      completeLimit,
 	}, func(ctx context.Context) ([]byte, error) { return s.act(ctx, done) })
 	if err != nil {

@@ -66,15 +66,11 @@ func (s *Service) do(ctx context.Context, c Caller, f effect) (Stored, error) {
 	if f.needsApproval {
 		f.change.Record.Origin.ApprovedCall = f.call
 	}
-	leave, err := s.enter(ctx, e.Deadline)
-	if err != nil {
-		return Stored{}, err
-	}
-	defer leave()
 	done, err := s.cfg.Effects.Do(ctx, c.Grant, binding.Effect{
 		Key: e.IdempotencyKey, CallID: f.call, Kind: f.kind, ArgsDigest: binding.ToolCallDigest(f.tool, shown),
 		NeedsGrant: f.needsApproval,
 		Repeatable: true, // the store knows the change by its ID
+		Stored:     true,
 		Limit:      changeLimit,
 	}, func(ctx context.Context) ([]byte, error) { return s.act(ctx, f.change) })
 	if err != nil {
@@ -88,19 +84,6 @@ func (s *Service) do(ctx context.Context, c Caller, f effect) (Stored, error) {
 		return Stored{}, fault.New(o.Code, op)
 	}
 	return Stored{Revision: o.Revision, Redactions: o.Redactions, Replayed: done.Replayed}, nil
-}
-
-// enter waits until the process has room for one more change, and gives what leaves
-// it. A change has to be done within two seconds of its ledger row: one that spent
-// them waiting for others would only begin again, and were there enough of them, none
-// would ever be done. So it waits here, before it is admitted.
-func (s *Service) enter(ctx context.Context, deadline time.Time) (leave func(), err error) {
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	if err := s.room.Acquire(ctx, 1); err != nil {
-		return nil, fault.Wrap(err, fault.CodeOf(err), "memory.change", fault.SideEffects(binding.SideEffectsNone))
-	}
-	return func() { s.room.Release(1) }, nil
 }
 
 // act is the effect itself. It ends within the window in which it may begin, so

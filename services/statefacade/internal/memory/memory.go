@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/sync/semaphore"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fault"
@@ -42,25 +41,16 @@ type Config struct {
 	Now func() time.Time
 }
 
-// changesAtOnce is how many changes of one process are in their dispatch window at a
-// time. A store writes one after the other; as few as that are all done within the
-// window on one that needs half a second for each, and they keep a fast one busy.
-const changesAtOnce = 4
-
 // Service has the operations. It is safe for concurrent use.
 type Service struct {
 	cfg     Config
 	rankers map[Rank]ranker
-	// room is that of changes which are admitted.
-	room *semaphore.Weighted
 }
 
 // New makes the service.
 func New(cfg Config) *Service {
 	words := byWords{cfg.Store, cfg.Now}
-	s := &Service{
-		cfg: cfg, rankers: map[Rank]ranker{RankLexical: words, RankVector: words}, room: semaphore.NewWeighted(changesAtOnce),
-	}
+	s := &Service{cfg: cfg, rankers: map[Rank]ranker{RankLexical: words, RankVector: words}}
 	if cfg.Embedder != nil {
 		s.rankers[RankVector] = byVector{Service: s, words: words, away: new(atomic.Int64)}
 	}
