@@ -47,6 +47,13 @@ func Main(name string, cfg Config, run func(context.Context, *Runtime) error) {
 	os.Exit(start(name, os.Args[1:], os.Environ(), os.Stderr, cfg, run))
 }
 
+// ExitError is the exit code with which a service ends that has not failed, as the error of
+// what [Main] runs.
+type ExitError int
+
+// Error names the code.
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
 func start(name string, args, environ []string, stderr io.Writer, cfg Config, run func(context.Context, *Runtime) error) int {
 	if err := Parse(name, args, environ, cfg, stderr); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -62,7 +69,12 @@ func start(name string, args, environ []string, stderr io.Writer, cfg Config, ru
 		lvl = slog.LevelInfo
 	}
 	logger := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: lvl})).With("service", name)
-	if err := runWith(ctx, name, cfg.base(), logger, run); err != nil {
+	err = runWith(ctx, name, cfg.base(), logger, run)
+	if code, ok := errors.AsType[ExitError](err); ok {
+		logger.InfoContext(ctx, "service ended", "exit_code", int(code))
+		return int(code)
+	}
+	if err != nil {
 		logger.ErrorContext(ctx, "service failed", "error", err.Error())
 		return exitFailed
 	}

@@ -30,6 +30,7 @@ func TestExitCodes(t *testing.T) {
 		says          string
 	}{
 		"an orderly end":     {args, nil, func(context.Context, *Runtime) error { return nil }, 0, "service ended"},
+		"an end of its own":  {args, nil, func(context.Context, *Runtime) error { return ExitError(143) }, 143, "service ended"},
 		"help":               {[]string{"-help"}, nil, did(t), 0, "Usage of test"},
 		"a failure":          {args, nil, func(context.Context, *Runtime) error { return errBroken }, 1, "broken pump"},
 		"no configuration":   {nil, nil, did(t), 2, "Run test -help"},

@@ -32,6 +32,8 @@ type Config struct {
 	StopTimeout, UnboundTimeout time.Duration
 	// CPUSeconds is how much processor time this process may use in all; 0 is no limit.
 	CPUSeconds uint64
+	// TerminationLog is the file of a container whose content is its last words, or empty.
+	TerminationLog string
 	// CapabilityAddress is where the public keys of capabilities are.
 	CapabilityAddress string
 	// Issuer of capabilities.
@@ -50,6 +52,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.StopTimeout, "stop-timeout", session.DefaultStopTimeout, "how long a harness may take to stop; the worker of one that takes longer ends")
 	fs.DurationVar(&c.UnboundTimeout, "unbound-timeout", session.DefaultUnboundTimeout, "how long an unbound worker that no control plane asks anything lives")
 	fs.Uint64Var(&c.CPUSeconds, "cpu-seconds", 0, "processor time in seconds after which this process is ended by its limit, as one that spins is (default no limit)")
+	fs.StringVar(&c.TerminationLog, "termination-log", "", "`file` to which this process, where it may have no more threads, has the runner beside it write so: /dev/termination-log in a pod (default none)")
 	fs.StringVar(&c.CapabilityAddress, "capability", "", "address of the capability service's public keys: https://host:port or unix:///path")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities")
 	fs.StringVar(&c.ImageDigest, "image-digest", "", "sha256:… of the image that this worker runs from, which the control plane compares with the pod and its profile (default that of its own binary)")
@@ -69,6 +72,9 @@ func (c *Config) Validate() error {
 	}
 	if c.StopTimeout <= 0 || c.UnboundTimeout <= 0 {
 		errs = append(errs, errors.New("--stop-timeout and --unbound-timeout: longer than 0"))
+	}
+	if c.TerminationLog != "" && !filepath.IsAbs(c.TerminationLog) {
+		errs = append(errs, errors.New("--termination-log: an absolute path, or empty"))
 	}
 	if !strings.HasPrefix(c.CapabilityAddress, "https://") && !strings.HasPrefix(c.CapabilityAddress, "unix:///") {
 		errs = append(errs, errors.New("--capability: https://host:port or unix:///path"))

@@ -53,7 +53,7 @@ func binary(t *testing.T) string {
 		if built.folder, built.err = os.MkdirTemp("", "worker-test-"); built.err != nil { //nolint:usetesting // it serves all tests
 			return
 		}
-		build := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-buildvcs=false", "-o", built.folder, "cofferdam.dev/services/worker/cmd/worker")
+		build := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-buildvcs=false", "-o", built.folder, "cofferdam.dev/services/worker/cmd/worker", "cofferdam.dev/services/worker/cmd/runner")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does, so that most of it is there already
 		out, err := build.CombinedOutput()
 		if err != nil {
@@ -278,6 +278,25 @@ func TestSignalEndsTheProcess(t *testing.T) {
 
 // A cancel is answered once the run has really stopped: its terminal is there, and
 // nothing is asked of the brokers any more. The worker goes on.
+// In a pod a worker that is told to end has not done what it was for: a pod of which all containers say
+// that they have is told of as that, whatever it was evicted for.
+func TestASignalInAPod(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "termination-log")
+	must(t, os.WriteFile(log, nil, 0o600))
+	p := launch(t, "-termination-log", log)
+	eventually.True(t, "the worker becomes ready", func() bool {
+		r, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
+		return err == nil && r.GetReady()
+	})
+	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	if err := p.cmd.Wait(); p.cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) {
+		t.Errorf("ended with %v, want exit code 143", err)
+	}
+	if said, err := os.ReadFile(log); err != nil || len(said) > 0 {
+		t.Errorf("its last words are %q, %v", said, err)
+	}
+}
+
 func TestCancelStopsTheRun(t *testing.T) {
 	p := start(t)
 	p.bind(t)

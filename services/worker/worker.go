@@ -28,11 +28,13 @@ import (
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/service"
+	"cofferdam.dev/services/worker/internal/lastwords"
 	workerrpc "cofferdam.dev/services/worker/internal/rpc"
 	"cofferdam.dev/services/worker/internal/session"
 )
 
-// Run runs a worker until ctx ends or it is shut down, which is both no error.
+// Run runs a worker until ctx ends or it is shut down, which is both no error, but in a pod,
+// where the end of ctx is a [service.ExitError].
 // The active run, if there is one, is cancelled then and says so to whoever reads
 // it; what has not ended after the drain timeout is left to the end of the
 // process.
@@ -42,6 +44,11 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	}
 	if err := limitProcessor(cfg.CPUSeconds, rt.Logger); err != nil {
 		return err
+	}
+	if cfg.TerminationLog != "" {
+		if err := lastwords.Leave(cfg.TerminationLog); err != nil {
+			return fmt.Errorf("--termination-log: %w", err)
+		}
 	}
 	s, closeWorld, err := newSession(ctx, cfg, rt)
 	if err != nil {
@@ -82,8 +89,15 @@ func Run(ctx context.Context, cfg *Config, rt *service.Runtime) (err error) {
 	err = rt.Serve(serving, h, identity.AllowList{identity.Exactly(controlplane)})
 	stop()
 	wg.Wait()
-	return errors.Join(err, ended)
+	if err = errors.Join(err, ended); err == nil && ctx.Err() != nil && cfg.TerminationLog != "" {
+		return service.ExitError(sigtermExit)
+	}
+	return err
 }
+
+// sigtermExit is how a worker in a pod ends that somebody told to: the kubelet drops why it
+// evicted a pod all of whose containers say that they have done what they were for.
+const sigtermExit = 128 + int(unix.SIGTERM)
 
 // sigxcpuExit is how a process that SIGXCPU ended is told of: the runtime would only ignore
 // the signal.

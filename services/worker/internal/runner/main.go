@@ -15,6 +15,8 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam.dev/services/worker/internal/lastwords"
 )
 
 // Main is the command: it parses its arguments and serves until it is told to
@@ -24,6 +26,7 @@ func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("runner", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	cfg.Flags(flags)
+	witness := flags.Bool("witness", false, "read the trace of a worker that crashes from standard input, write why it does to standard output, and end")
 	installAt := flags.String("install", "", "copy this program to `path`, make the folders of -home, -workspace and -temp, and end")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -34,6 +37,14 @@ func Main(args []string, stderr io.Writer) int {
 	if flags.NArg() > 0 {
 		_, _ = fmt.Fprintln(stderr, "runner: takes no arguments, only flags") // to whom else?
 		return 2
+	}
+	if *witness {
+		small()
+		if err := lastwords.Hear(os.Stdin, os.Stdout); err != nil {
+			_, _ = fmt.Fprintln(stderr, "runner:", err) // to whom else?
+			return 1
+		}
+		return 0
 	}
 	if *installAt != "" {
 		if err := install(*installAt, cfg); err != nil {

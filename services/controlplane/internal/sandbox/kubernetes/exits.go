@@ -169,11 +169,16 @@ func ended(pod *corev1.Pod) bool {
 	return false
 }
 
-// sigxcpuExit is the exit code of a container that SIGXCPU ended.
-const sigxcpuExit = 128 + 24
+const (
+	// sigxcpuExit is the exit code of a container that SIGXCPU ended.
+	sigxcpuExit = 128 + 24
+	// pidsWords are the last words of a worker that could have no more threads.
+	pidsWords = "limit pids"
+)
 
-// limitOf says which limit ended a pod, as far as its status tells. How many processes
-// it had is in no status.
+// limitOf says which limit ended a pod, as far as its status tells. That it had too many
+// processes the kubelet does not say, but its worker does. A hosted program could say it
+// of its own container, which is no more than to end it by having too many.
 func limitOf(pod *corev1.Pod) sandbox.Limit {
 	for _, s := range pod.Status.ContainerStatuses {
 		switch t := s.State.Terminated; {
@@ -182,6 +187,8 @@ func limitOf(pod *corev1.Pod) sandbox.Limit {
 			return sandbox.LimitMemory
 		case t.ExitCode == sigxcpuExit:
 			return sandbox.LimitCPU
+		case t.Message == pidsWords:
+			return sandbox.LimitPIDs
 		}
 	}
 	switch message := pod.Status.Message; {

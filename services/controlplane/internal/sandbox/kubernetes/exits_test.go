@@ -34,12 +34,17 @@ func TestExits(t *testing.T) {
 		change func(*corev1.Pod) bool
 		want   sandbox.Limit
 	}{
-		"deleted":         {func(*corev1.Pod) bool { return false }, ""},
-		"being deleted":   {func(p *corev1.Pod) bool { now := metav1.Now(); p.DeletionTimestamp = &now; return true }, ""},
-		"another pod":     {func(p *corev1.Pod) bool { p.UID = "pod-2"; return true }, ""},
-		"killed":          {terminated("Error", 137), ""},
-		"out of memory":   {terminated("OOMKilled", 137), sandbox.LimitMemory},
-		"processor time":  {terminated("Error", 152), sandbox.LimitCPU},
+		"deleted":        {func(*corev1.Pod) bool { return false }, ""},
+		"being deleted":  {func(p *corev1.Pod) bool { now := metav1.Now(); p.DeletionTimestamp = &now; return true }, ""},
+		"another pod":    {func(p *corev1.Pod) bool { p.UID = "pod-2"; return true }, ""},
+		"killed":         {terminated("Error", 137), ""},
+		"out of memory":  {terminated("OOMKilled", 137), sandbox.LimitMemory},
+		"processor time": {terminated("Error", 152), sandbox.LimitCPU},
+		"processes": {func(p *corev1.Pod) bool {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2, Message: "limit pids"}}
+			return true
+		}, sandbox.LimitPIDs},
+		"a crash":         {terminated("Error", 2), ""},
 		"its files":       {failed("Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 64Mi. "), sandbox.LimitStorage},
 		"its workspace":   {failed("Evicted", `Usage of EmptyDir volume "workspace" exceeds the limit "64Mi". `), sandbox.LimitStorage},
 		"its container":   {failed("Evicted", "Container worker exceeded its local ephemeral storage limit \"64Mi\". "), sandbox.LimitStorage},
