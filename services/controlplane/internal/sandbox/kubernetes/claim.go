@@ -22,9 +22,11 @@ import (
 const (
 	// workerPort is where a worker listens in its pod.
 	workerPort = 8443
-	// lookEvery is how often the API server is asked about a claim that nothing is
-	// told of: a watch may be broken.
-	lookEvery = time.Second
+	// lookAfter is when the API server is asked about a claim that nothing is told of: a
+	// watch may be broken. Each time it is asked in vain the next time is later, up to
+	// lookAtMost after the answer: what is slow for many claims would be slower for it.
+	lookAfter  = time.Second
+	lookAtMost = 5 * time.Second
 	// awayPatience is how long a claim waits for an API server that does not answer,
 	// and schedulePatience for a node that takes its pod.
 	awayPatience     = 10 * time.Second
@@ -281,19 +283,20 @@ func (p *Provider) room(ctx context.Context, profile *Profile, place *call) erro
 func (p *Provider) await(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim) (sandbox.Instance, error) {
 	rung, stop := p.bell.listen(claim.UID)
 	defer stop()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	next := newLooks()
+	defer next.Stop()
 	var awaySince, noNodeSince time.Time
 	var in sandbox.Instance
 	var err error
 	// A claim that was just made has no answer for a while.
 	for wait := !p.promising(profile, claim); ; wait = true {
 		if wait {
-			if werr := p.worthLooking(ctx, profile, claim, rung, tick.C); werr != nil {
+			if werr := p.worthLooking(ctx, profile, claim, rung, next.C); werr != nil {
 				return sandbox.Instance{}, errors.Join(werr, err)
 			}
 		}
 		in, err = p.answered(ctx, profile, claim)
+		next.later()
 		switch {
 		case err == nil:
 			return in, nil
@@ -304,6 +307,7 @@ func (p *Provider) await(ctx context.Context, profile *Profile, claim *extension
 				return in, err
 			}
 		case errors.Is(err, errUnschedulable) && !lasts(&noNodeSince, schedulePatience):
+			next.Reset(lookAfter) // what it takes is bounded
 		case errors.Is(err, errWaiting):
 			awaySince, noNodeSince = time.Time{}, time.Time{}
 		default:
@@ -322,14 +326,14 @@ func lasts(since *time.Time, patience time.Duration) bool {
 
 // worthLooking returns when the caches have more to say than to wait, or it is time to
 // look anyway.
-func (p *Provider) worthLooking(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim, rung <-chan struct{}, tick <-chan time.Time) error {
+func (p *Provider) worthLooking(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim, rung <-chan struct{}, anyway <-chan time.Time) error {
 	_, end := step(ctx, "kubernetes.wait")
 	defer end()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick:
+		case <-anyway:
 			return nil
 		case <-rung:
 			if p.promising(profile, claim) {
@@ -397,13 +401,28 @@ func (p *Provider) drop(ctx context.Context, claim *extensions.SandboxClaim, why
 	p.cfg.Logger.WarnContext(ctx, "claim was refused and is given back", "claim", claim.Name, "error", errors.Join(why, err).Error())
 }
 
+// looks are those that are made anyway.
+type looks struct {
+	*time.Timer
+
+	after time.Duration
+}
+
+func newLooks() *looks { return &looks{time.NewTimer(lookAfter), lookAfter} }
+
+// later has the next one wait, from now on, longer than this one did.
+func (l *looks) later() {
+	l.after = min(2*l.after, lookAtMost)
+	l.Reset(l.after)
+}
+
 // gone waits until a claim of that UID, and with it sandbox and pod, is not there any
-// more.
+// more. While the caches know of anything it is not worth looking.
 func (p *Provider) gone(ctx context.Context, name string, uid types.UID) error {
 	rung, stop := p.bell.listen(uid)
 	defer stop()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	next := newLooks()
+	defer next.Stop()
 	for {
 		v, err := p.lookNow(ctx, name, uid)
 		if err == nil && v.claim == nil && len(v.sandboxes) == 0 && len(v.pods) == 0 {
@@ -412,11 +431,17 @@ func (p *Provider) gone(ctx context.Context, name string, uid types.UID) error {
 		if err != nil && !away(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-tick.C:
-		case <-rung:
+		next.later()
+		for wait := true; wait; {
+			select {
+			case <-ctx.Done():
+				return errors.Join(ctx.Err(), err)
+			case <-next.C:
+				wait = false
+			case <-rung:
+				known := p.caches.view(p.api.namespace+"/"+name, uid)
+				wait = known.claim != nil || len(known.sandboxes) > 0 || len(known.pods) > 0
+			}
 		}
 	}
 }

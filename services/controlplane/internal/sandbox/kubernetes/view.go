@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,6 +62,7 @@ func (p *Provider) look(ctx context.Context, name string, uid types.UID) (view, 
 		return p.lookNow(ctx, name, uid)
 	}
 	var v view
+	now := newCurrent(p.api)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { v.claim, err = p.claimOf(gctx, name, uid); return err })
 	g.Go(func() (err error) { v.pods, err = p.api.pods(gctx, byClaim(uid), since.pods); return err })
@@ -68,39 +70,77 @@ func (p *Provider) look(ctx context.Context, name string, uid types.UID) (view, 
 		v.sandboxes, err = p.api.sandboxes(gctx, byClaim(uid), since.sandboxes)
 		return err
 	})
+	// One round of requests, and not two: what the lists will find is known.
+	for _, s := range known.sandboxes {
+		g.Go(func() error { _, err := now.sandbox(gctx, s); return err })
+	}
+	for _, pod := range known.pods {
+		g.Go(func() error { _, err := now.pod(gctx, pod); return err })
+	}
 	if err := g.Wait(); apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return p.lookNow(ctx, name, uid) // another API server, which is behind, or one that was restored
 	} else if err != nil {
 		return v, err
 	}
-	if err := p.readBack(ctx, &v); err != nil {
+	if err := v.readBack(ctx, now); err != nil {
 		return v, err
 	}
 	return v, p.addUnlabelled(ctx, &v, uid)
 }
 
-// readBack reads what a list found once more: a list may be older than an object.
-func (p *Provider) readBack(ctx context.Context, v *view) error {
+// current are objects as they are, each read once.
+type current struct {
+	api       client
+	mu        sync.Mutex
+	sandboxes map[types.UID]*agents.Sandbox // nil for one that is gone
+	pods      map[types.UID]*corev1.Pod
+}
+
+func newCurrent(api client) *current {
+	return &current{api: api, sandboxes: map[types.UID]*agents.Sandbox{}, pods: map[types.UID]*corev1.Pod{}}
+}
+
+func (c *current) sandbox(ctx context.Context, s *agents.Sandbox) (*agents.Sandbox, error) {
+	return once(ctx, c, c.sandboxes, s, c.api.sandbox)
+}
+
+func (c *current) pod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return once(ctx, c, c.pods, pod, c.api.pod)
+}
+
+// once reads an object, unless that was done: nil where it is gone, or another one has its
+// name.
+func once[T any, O interface {
+	*T
+	metav1.Object
+}](ctx context.Context, c *current, had map[types.UID]O, o O, get func(context.Context, string) (O, error)) (O, error) {
+	c.mu.Lock()
+	now, read := had[o.GetUID()]
+	c.mu.Unlock()
+	if read {
+		return now, nil
+	}
+	now, err := get(ctx, o.GetName())
+	if err != nil || now.GetUID() != o.GetUID() {
+		now = nil
+	}
+	if err := ignoreGone(err); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	had[o.GetUID()] = now
+	return now, nil
+}
+
+// readBack has what the lists found as it is: a list may be older than an object.
+func (v *view) readBack(ctx context.Context, now *current) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, s := range v.sandboxes {
-		g.Go(func() error {
-			now, err := p.api.sandbox(ctx, s.Name)
-			if err != nil || now.UID != s.UID {
-				now = nil
-			}
-			v.sandboxes[i] = now
-			return ignoreGone(err)
-		})
+		g.Go(func() (err error) { v.sandboxes[i], err = now.sandbox(ctx, s); return err })
 	}
 	for i, pod := range v.pods {
-		g.Go(func() error {
-			now, err := p.api.pod(ctx, pod.Name)
-			if err != nil || now.UID != pod.UID {
-				now = nil
-			}
-			v.pods[i] = now
-			return ignoreGone(err)
-		})
+		g.Go(func() (err error) { v.pods[i], err = now.pod(ctx, pod); return err })
 	}
 	err := g.Wait()
 	v.sandboxes = slices.DeleteFunc(v.sandboxes, func(s *agents.Sandbox) bool { return s == nil })

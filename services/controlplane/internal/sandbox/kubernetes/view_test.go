@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kubetesting "k8s.io/client-go/testing"
 	agents "sigs.k8s.io/agent-sandbox/api/v1beta1"
+	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
+
+	"cofferdam.dev/pkg/fault"
 )
 
 // lists counts those that wait for etcd and those that need not, and answers with what
@@ -52,7 +57,7 @@ func (c *cluster) countLists() *lists {
 }
 
 // What the caches know is looked at without waiting for what etcd has to say of other
-// objects, and what is given was read after that list: a list may be older.
+// objects, and what is given was read beside that list: a list may be older.
 func TestAnOldListGivesNothingThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -128,6 +133,55 @@ func TestASecondSandboxLater(t *testing.T) {
 		synctest.Wait()
 		if alive, err := p.Alive(t.Context(), "hc-1", in.UID); err != nil || alive {
 			t.Errorf("alive beside another: %v, %v", alive, err)
+		}
+		c.must(p.Close())
+	})
+}
+
+// What nothing is told of is looked at ever more seldom: those looks, of many claims, would be what makes a cluster slow.
+func TestLooksInVainBecomeSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.answer = func(w *made) { w.sandboxes, w.pods, w.claim.Status = nil, nil, extensions.SandboxClaimStatus{} }
+		p := c.provider()
+		l := c.countLists()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if _, err := p.Claim(ctx, claimOf("hc-1")); !fault.Is(err, fault.DeadlineExceeded) {
+			t.Errorf("a claim that nothing answers: %v", err)
+		}
+		// After 1 s, 3, 7, 12, 17, 22 and 27, of sandboxes and of pods each.
+		if n := l.now.Load(); n != 14 {
+			t.Errorf("%d lists in 30 s, want 14", n)
+		}
+		c.must(p.Close())
+	})
+}
+
+// While the caches know of something that is left of a claim, its end is not asked for at each change.
+func TestAnEndThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		p := c.provider()
+		_, err := p.Claim(t.Context(), claimOf("hc-1"))
+		c.must(err)
+		synctest.Wait()
+		c.set(func() { c.keeps = true })
+		l := c.countLists()
+		ctx, cancel := context.WithTimeout(t.Context(), lookAfter)
+		defer cancel()
+		released := make(chan error, 1)
+		go func() { released <- p.Release(ctx, "hc-1") }()
+		synctest.Wait()
+		for n := range 10 {
+			c.pod("pool-1", func(pod *corev1.Pod) bool { pod.ResourceVersion = fmt.Sprint("again-", n); return true })
+			synctest.Wait()
+		}
+		if n := l.now.Load(); n != 2 {
+			t.Errorf("%d lists while a pod ended, want the first two", n)
+		}
+		if err := <-released; !fault.Is(err, fault.DeadlineExceeded) {
+			t.Errorf("released what is there: %v", err)
 		}
 		c.must(p.Close())
 	})
