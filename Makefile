@@ -127,6 +127,15 @@ test-installation: build ## Test a cluster with everything in pods, the README's
 test-hosted: build ## Have programs of the profiles acp and stdio work in pods of a cluster (tests/cluster/hosted)
 	@$(MAKE) test-cluster CLUSTER_PACKAGE=./tests/cluster/hosted CLUSTER_IMAGES="$(INSTALLED) cofferdam-acpagent cofferdam-lineprogram"
 
+.PHONY: test-provider
+test-provider: ## On a cluster: test the control plane's provider against the real controller of sandboxes
+	@start=$$SECONDS; \
+	$(MAKE) images IMAGES=cofferdam-probe >&2; \
+	CGO_ENABLED=0 $(GO) test -c $(TESTFLAGS) -o $(BIN)/provider.test ./services/controlplane/internal/sandbox/kubernetes; \
+	cd tests/cluster; ../../deploy/cluster/run.sh bash -euc 'image=$$(../../deploy/cluster/load.sh $(BIN)/oci/cofferdam-probe.tar); \
+		COFFERDAM_TEST_KUBECONFIG=$$KUBECONFIG COFFERDAM_TEST_SANDBOX_IMAGE=$$image exec $(BIN)/provider.test -test.v -test.run OnACluster' >&2; \
+	printf '{"target":"test-provider","passed":true,"seconds":%d}\n' $$((SECONDS - start))
+
 # An installation with sandboxes for hard use. By hand: AT_ONCE is how many bindings work at a time.
 SANDBOXES = COFFERDAM_BIN_DIR=$(BIN) CLUSTER_IMAGES=$(BIN)/oci/images.json ../../deploy/cluster/run.sh $(BIN)/sandboxes.test -test.v -test.timeout 4h
 bin/sandboxes.test: build bin/manifests

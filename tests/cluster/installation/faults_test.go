@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,7 @@ import (
 	"cofferdam.dev/tests/cluster/internal/kube"
 	"cofferdam.dev/tests/internal/apiclient"
 	"cofferdam.dev/tests/internal/impostor"
+	"cofferdam.dev/tests/internal/procs"
 )
 
 const (
@@ -62,6 +65,52 @@ func TestAPodIsDeletedInText(t *testing.T) {
 	after := c.Tell(t, "What do you remember?")
 	replaced(t, i, before, after.BindingID)
 	outOfService(t, i, held, c, r)
+}
+
+// A worker is frozen in the middle of a text, taken for lost and replaced, and wakes up then. Whatever it still says and
+// does comes to nothing: the log of its run stays as it is, no broker grants it anything, and the conversation goes on in
+// another sandbox, from what was committed.
+func TestAFrozenWorkerWakesUp(t *testing.T) {
+	i := installation.Shared(t, config)
+	neighbour := i.Talk(t, installation.Agent)
+	next := i.Seat(t, neighbour.Tell(t, "hello").BindingID)
+	c := i.Talk(t, installation.Agent)
+	c.Tell(t, "a first turn")
+	const late = "words of the dead"
+	run := withFile(t, c, ">>say half\n>>sleep 15000\n>>say "+late)
+	c.Sees(t, run, "text.delta")
+	before := i.Seat(t, run.BindingID)
+	held := i.Hold(t, run, next)
+	lawful(t, held, reads)
+
+	wake := freeze(t, installation.Process(t, before.Pod, "worker"))
+	if _, err := c.User.Cancel(t.Context(), run.RunID); err != nil {
+		t.Fatal(err)
+	}
+	r := c.End(t, run)
+	if r.Ending() != "run.cancelled client_request" {
+		t.Errorf("ended as %s", r)
+	}
+	wake()
+	outOfService(t, i, held, c, r)
+
+	after := c.Tell(t, "What do you remember?")
+	if strings.Contains(after.String(), late) {
+		t.Errorf("what a worker said that was replaced came into the thread: %s", after)
+	}
+	replaced(t, i, before, after.BindingID)
+	outOfService(t, i, held, c, r)
+}
+
+// freeze stops a process. It goes on at the end of the test at the latest.
+func freeze(t *testing.T, p procs.Process) (wake func()) {
+	t.Helper()
+	if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
+		t.Fatalf("freeze %s: %v", p, err)
+	}
+	wake = func() { _ = syscall.Kill(p.PID, syscall.SIGCONT) } // it may have been killed
+	t.Cleanup(wake)
+	return wake
 }
 
 // A pod is deleted while a tool is called. The call goes on, its outcome may have effects, and is
@@ -235,6 +284,7 @@ func TestTheSandboxControllerIsDown(t *testing.T) {
 	i := installation.Shared(t, config)
 	had := i.Talk(t, installation.Agent)
 	before := i.Seat(t, had.Tell(t, "hello").BindingID)
+	others := claimsOf(t, i)
 	i.Cluster.Stop(t, "sandbox-controller")
 	c := i.Talk(t, installation.Agent)
 	run := c.Begin(t, "hello")
@@ -253,18 +303,28 @@ func TestTheSandboxControllerIsDown(t *testing.T) {
 		return err == nil, err
 	})
 	seat := i.Seat(t, run.BindingID)
-	kube.Eventually(t, "the end of the claims that nobody answered", func(ctx context.Context) error {
-		claims, err := i.Cluster.Dynamic.Resource(kube.Claims).Namespace(installation.Sandboxes).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, o := range claims.Items {
-			if uid := o.GetUID(); uid != seat.Claim && uid != before.Claim {
-				err = errors.Join(err, fmt.Errorf("claim %s is there", o.GetName()))
+	kube.Eventually(t, "the end of the claims that nobody answered", func(context.Context) (err error) {
+		for uid, name := range claimsOf(t, i) {
+			if _, was := others[uid]; !was && uid != seat.Claim {
+				err = errors.Join(err, fmt.Errorf("claim %s is there", name))
 			}
 		}
 		return err
 	})
+}
+
+// claimsOf are the names of all claims that there are. Other tests may have left conversations that rest.
+func claimsOf(t *testing.T, i *installation.Installation) map[types.UID]string {
+	t.Helper()
+	list, err := i.Cluster.Dynamic.Resource(kube.Claims).Namespace(installation.Sandboxes).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[types.UID]string{}
+	for _, claim := range list.Items {
+		names[claim.GetUID()] = claim.GetName()
+	}
+	return names
 }
 
 func cordon(t *testing.T, i *installation.Installation, on bool) {
