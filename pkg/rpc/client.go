@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect/v2/connecthttp"
 	"connectrpc.com/otelconnect"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.opentelemetry.io/otel/attribute"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/identity"
@@ -72,13 +73,19 @@ func (e Endpoint) Dial(src identity.Source, tel *telemetry.Telemetry) (*connect.
 func NewClient(hc *http.Client, baseURL string, tel *telemetry.Telemetry) (*connect.Client, error) {
 	tracing, err := otelconnect.NewClientInterceptor(
 		otelconnect.WithTracerProvider(tel.TracerProvider), otelconnect.WithMeterProvider(tel.MeterProvider),
-		otelconnect.WithPropagator(tel.Propagator))
+		otelconnect.WithPropagator(tel.Propagator), otelconnect.WithAttributeFilter(withoutPeer))
 	if err != nil {
 		return nil, fmt.Errorf("rpc: client tracing: %w", err)
 	}
 	transport := connecthttp.NewTransport(hc, baseURL,
 		connecthttp.WithReadMaxBytes(maxAnswerBytes), connecthttp.WithCompressors())
 	return connect.NewClient(transport, restoring, tracing, authorizing), nil
+}
+
+// withoutPeer leaves out where a server is: each sandbox has an address of its own, and
+// measures by address would grow with every one that there ever was.
+func withoutPeer(_ connect.Spec, a attribute.KeyValue) bool {
+	return a.Key != "server.address" && a.Key != "server.port"
 }
 
 type tokenKey struct{}
