@@ -260,8 +260,9 @@ func TestLimits(t *testing.T) {
 	slow := over(t, "s", h, "echo")
 	slow.Limits = &catalogue.Limits{PerSecond: 0.001, Burst: 2}
 	c, _ := run(t, s, slow)
-	soon := func(id string) error {
-		_, err := tool(t, c, id).Call(t.Context(), call.Behalf{}, json.RawMessage(`{}`), time.Now().Add(100*time.Millisecond), nil)
+	const soon, late = 100 * time.Millisecond, time.Minute
+	within := func(d time.Duration, id string) error {
+		_, err := tool(t, c, id).Call(t.Context(), call.Behalf{}, json.RawMessage(`{}`), time.Now().Add(d), nil)
 		return err
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -271,18 +272,18 @@ func TestLimits(t *testing.T) {
 		hanging <- err
 	}()
 	wait(t, func() bool { return len(h.Effects()) == 1 })
-	if err := soon("h.echo"); !errors.Is(err, call.ErrBusy) || !errors.Is(err, call.ErrNotSent) {
+	if err := within(soon, "h.echo"); !errors.Is(err, call.ErrBusy) || !errors.Is(err, call.ErrNotSent) {
 		t.Errorf("beside a call that hangs: %v", err)
 	}
 	cancel()
 	if err := <-hanging; err == nil {
 		t.Error("a call that hangs was answered")
 	}
-	if err := soon("h.echo"); err != nil {
+	if err := within(late, "h.echo"); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	for i, busy := range []bool{false, false, true} {
-		if err := soon("s.echo"); errors.Is(err, call.ErrBusy) != busy {
+	for i, by := range []time.Duration{late, late, soon} {
+		if err := within(by, "s.echo"); errors.Is(err, call.ErrBusy) != (by == soon) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}

@@ -155,7 +155,7 @@ func TestDeadline(t *testing.T) {
 		c := bound(t, rpctest.NewStand(t)).dial(t, on)
 		c.adapter.play(waits)
 		env := c.stand.Envelope()
-		env.Deadline = time.Now().Add(time.Second)
+		env.Deadline = time.Now().Add(3 * time.Second)
 		got := c.read(t, startRequest(env, "hi"))
 		want := event.RunCancelled{Reason: event.CancelledByDeadline, SideEffectStatus: event.SideEffectsNone}
 		if end := got[len(got)-1].Event.Data; end != want || time.Now().Before(env.Deadline) {
@@ -175,7 +175,7 @@ func TestDeadlineOfAHarnessThatGoesOn(t *testing.T) {
 		defer close(release)
 		c := w.dial(t, on)
 		env := c.stand.Envelope()
-		env.Deadline = time.Now().Add(500 * time.Millisecond)
+		env.Deadline = time.Now().Add(3 * time.Second)
 		if err := c.start(c.ctx(t), startRequest(env, "hi"), func(received) {}); err == nil {
 			t.Error("the stream ended cleanly without a terminal")
 		}
