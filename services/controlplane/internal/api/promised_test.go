@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"cofferdam.dev/pkg/fence"
 	"cofferdam.dev/pkg/rpc/rpctest"
 	"cofferdam.dev/pkg/waittest"
+	"cofferdam.dev/services/controlplane/internal/agents/agentstore/agentstoretest"
 	"cofferdam.dev/services/controlplane/internal/api"
 	"cofferdam.dev/services/controlplane/internal/lease"
 	"cofferdam.dev/services/controlplane/internal/runs"
@@ -110,8 +112,10 @@ type trouble struct {
 	store *rpctest.Backend
 	// mint is the error of the capability service, if there is one, and clock what the
 	// replica's clock is ahead.
-	mint  atomic.Pointer[fault.Error]
-	clock atomic.Int64
+	mint atomic.Pointer[fault.Error]
+	// contents are those of the agent's file.
+	contents agentstoretest.Contents
+	clock    atomic.Int64
 	// scales weigh what is kept; they may be nil. taken is how many bytes the control
 	// plane has taken from the worker beside what every run says.
 	scales *scales
@@ -130,12 +134,13 @@ func newTrouble(t *testing.T, f fails) *trouble {
 func newTroubleOn(t *testing.T, f fails, store binding.Backend) *trouble {
 	t.Helper()
 	d := &trouble{fails: f, store: &rpctest.Backend{Backend: store}}
+	seconds := cmp.Or(f.timeout, 60)
 	o := options{script: d.script, domain: runstest.Options{
-		Backend: d.store, RunTimeout: f.timeout, Minter: minter{d},
+		Backend: d.store, Minter: minter{d}, Contents: &d.contents, Folder: t.TempDir(),
 		Now: func() time.Time { return time.Now().Add(time.Duration(d.clock.Load())) },
 	}}
 	if f.talkative > 0 { // each look at the record is a copy of it, and all takes longer
-		o.domain.RunTimeout = cmp.Or(f.timeout, 300)
+		seconds = cmp.Or(f.timeout, 300)
 		o.domain.Change = func(c *runs.Config) {
 			c.BeatEvery, c.TakeOverAfter, c.ReconcileEvery = time.Second, time.Minute, 200*time.Millisecond
 		}
@@ -143,6 +148,11 @@ func newTroubleOn(t *testing.T, f fails, store binding.Backend) *trouble {
 	if f.impatient {
 		o.buffer, o.change = 4<<10, func(c *api.Config) { c.WriteTimeout = 100 * time.Millisecond }
 	}
+	if err := os.WriteFile(filepath.Join(o.domain.Folder, "handbook.txt"), []byte("a file of the agent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.domain.Catalogue = `{"agents":[{"agent_id":"demo","harness":"native","adapter_version":"1.0.0","model_alias":"demo","profile":"default","files":["handbook.txt"],` +
+		`"limits":{"run_timeout_seconds":` + strconv.FormatUint(uint64(seconds), 10) + `,"max_model_calls":4,"max_tool_calls":4}}]}`
 	d.fixture = newFixture(t, o)
 	return d
 }
@@ -252,6 +262,7 @@ func (d *trouble) terminal(t *testing.T, id string) (e event.Event) {
 // heal ends what was wrong.
 func (d *trouble) heal() {
 	d.mint.Store(nil)
+	d.contents.Away(nil)
 	d.store.RefuseWrites(nil)
 	d.store.AfterWrite(nil)
 	d.grants.leave(nil)
@@ -413,6 +424,11 @@ func troubles() map[string]fails {
 		"the capability service is away when a run begins": {before: func(d *trouble) { d.mint.Store(away()) }},
 		"the capability service is away in a run": {meanwhile: func(_ context.Context, d *trouble, _ *play) error {
 			d.mint.Store(away())
+			return nil
+		}},
+		"the file broker is away when a worker is bound": {before: func(d *trouble) { d.contents.Away(away()) }},
+		"the file broker is away in a run": {meanwhile: func(_ context.Context, d *trouble, _ *play) error {
+			d.contents.Away(away())
 			return nil
 		}},
 		"OpenFGA is away when a run is asked for": {
