@@ -34,7 +34,7 @@ one() {
 	# shellcheck disable=SC2086 # the flags are words
 	if spin -a "$@" fencing.pml >spin.out && "${CC:-gcc}" $optimize -w -DMEMLIM="${MEM:-4000}" $kind -o pan pan.c; then
 		# shellcheck disable=SC2086
-		timeout -s INT "${LIMIT:-600}" ./pan -m200000 $args >pan.out 2>&1 || true
+		timeout -s INT "${LIMIT:-1800}" ./pan -m200000 $args >pan.out 2>&1 || true
 		if grep -q 'errors: 0' pan.out; then got=ok; fi
 		case $name in b-*) ;; *) if grep -qi 'not completed' pan.out; then got=unfinished; fi ;; esac
 		if grep -q 'errors: [1-9]' pan.out; then got=fail; fi
