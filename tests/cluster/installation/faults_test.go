@@ -284,7 +284,10 @@ func TestTheSandboxControllerIsDown(t *testing.T) {
 	i := installation.Shared(t, config)
 	had := i.Talk(t, installation.Agent)
 	before := i.Seat(t, had.Tell(t, "hello").BindingID)
-	others := claimsOf(t, i)
+	others, err := claimsOf(t.Context(), i)
+	if err != nil {
+		t.Fatal(err)
+	}
 	i.Cluster.Stop(t, "sandbox-controller")
 	c := i.Talk(t, installation.Agent)
 	run := c.Begin(t, "hello")
@@ -303,8 +306,9 @@ func TestTheSandboxControllerIsDown(t *testing.T) {
 		return err == nil, err
 	})
 	seat := i.Seat(t, run.BindingID)
-	kube.Eventually(t, "the end of the claims that nobody answered", func(context.Context) (err error) {
-		for uid, name := range claimsOf(t, i) {
+	kube.Eventually(t, "the end of the claims that nobody answered", func(ctx context.Context) error {
+		claims, err := claimsOf(ctx, i)
+		for uid, name := range claims {
 			if _, was := others[uid]; !was && uid != seat.Claim {
 				err = errors.Join(err, fmt.Errorf("claim %s is there", name))
 			}
@@ -314,17 +318,16 @@ func TestTheSandboxControllerIsDown(t *testing.T) {
 }
 
 // claimsOf are the names of all claims that there are. Other tests may have left conversations that rest.
-func claimsOf(t *testing.T, i *installation.Installation) map[types.UID]string {
-	t.Helper()
-	list, err := i.Cluster.Dynamic.Resource(kube.Claims).Namespace(installation.Sandboxes).List(t.Context(), metav1.ListOptions{})
+func claimsOf(ctx context.Context, i *installation.Installation) (map[types.UID]string, error) {
+	list, err := i.Cluster.Dynamic.Resource(kube.Claims).Namespace(installation.Sandboxes).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	names := map[types.UID]string{}
 	for _, claim := range list.Items {
 		names[claim.GetUID()] = claim.GetName()
 	}
-	return names
+	return names, nil
 }
 
 func cordon(t *testing.T, i *installation.Installation, on bool) {
