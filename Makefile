@@ -18,7 +18,7 @@ BIN       := $(CURDIR)/bin
 # The race detector runs in every test; `make test RACE=` leaves it out.
 RACE      ?= -race
 # make lint vets everything; doing it here as well would double the time for nothing.
-TESTFLAGS ?= -vet=off
+TESTFLAGS ?= -vet=off -timeout=20m
 FUZZTIME  ?= 10s
 BINDINGS  ?= 1000
 HARNESS   ?= native
