@@ -11,33 +11,20 @@
 package lastwords
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
+
+	"cofferdam.dev/services/worker/internal/witness"
 )
 
-const (
-	// PIDs are the words of a worker that was refused a thread. The control plane reads
-	// them in the status of the pod.
-	PIDs = "limit pids"
-	// Argument is what makes the runner a witness.
-	Argument = "-witness"
-
-	// refused is the function in which the runtime gives up, in its trace of that.
-	refused = "runtime.newosproc"
-	// headSize of a trace is looked at: the function stands near its beginning.
-	headSize = 16 << 10
-	// pipeSize is the smallest there is, in bytes.
-	pipeSize = 4 << 10
-)
+// pipeSize is the smallest there is, in bytes.
+const pipeSize = 4 << 10
 
 // Leave starts a witness of this process, who writes to the file log. The witness is the
 // runner, whose binary lies beside this one, and ends with this process. It is never
@@ -65,37 +52,11 @@ func Leave(log string) (err error) {
 	if err := debug.SetCrashOutput(w, debug.CrashOptions{}); err != nil {
 		return fmt.Errorf("last words: %w", err)
 	}
-	witness := exec.Command(filepath.Join(filepath.Dir(self), "runner"), Argument) //nolint:noctx,gosec // our own, and it ends with this process
-	witness.Stdin, witness.Stdout = r, out
-	witness.Env = []string{"GOMAXPROCS=1"}
-	if err := witness.Start(); err != nil {
+	cmd := exec.Command(filepath.Join(filepath.Dir(self), "runner"), witness.Argument) //nolint:noctx,gosec // our own, and it ends with this process
+	cmd.Stdin, cmd.Stdout = r, out
+	cmd.Env = []string{"GOMAXPROCS=1"}
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("last words: %w", err)
 	}
-	return witness.Process.Release()
-}
-
-// Hear is the witness: it reads a trace to its end, and writes the cause as soon as it knows
-// one. By then no process can be made any more, and it needs none: its only thread waits in
-// the kernel.
-func Hear(trace io.Reader, log io.Writer) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	head := make([]byte, 0, headSize)
-	for len(head) < cap(head) {
-		n, err := trace.Read(head[len(head):cap(head)])
-		head = head[:len(head)+n]
-		if bytes.Contains(head, []byte(refused)) {
-			if _, err := io.WriteString(log, PIDs); err != nil {
-				return fmt.Errorf("last words: %w", err)
-			}
-			break
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("last words: %w", err)
-		}
-	}
-	_, err := io.Copy(io.Discard, trace)
-	return err
+	return cmd.Process.Release()
 }

@@ -3,18 +3,17 @@
 package lastwords
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"cofferdam.dev/services/worker/internal/witness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,7 +39,7 @@ func build(t *testing.T) string {
 // of its witness; one that ends otherwise leaves none.
 func TestLastWords(t *testing.T) {
 	program := build(t)
-	for how, want := range map[string]string{"threads": PIDs, "panic": "", "nothing": ""} {
+	for how, want := range map[string]string{"threads": witness.PIDs, "panic": "", "nothing": ""} {
 		for _, first := range []bool{false, true} {
 			name := how
 			if first {
@@ -77,31 +76,7 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// A trace comes in pieces, and is read to its end whatever it says.
-func TestHear(t *testing.T) {
-	long := strings.Repeat("goroutine 7 [running]:\n", 10_000)
-	for name, row := range map[string]struct{ trace, want string }{
-		"a thread refused":  {"\nruntime stack:\nruntime.throw({0x1, 0x2})\nruntime.newosproc(0x3)\n" + long, PIDs},
-		"a panic":           {"goroutine 1 [running]:\nmain.main()\n" + long, ""},
-		"no trace at all":   {"", ""},
-		"named far too far": {long + "runtime.newosproc(0x3)\n", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var log bytes.Buffer
-			trace := strings.NewReader(row.trace)
-			if err := Hear(iotest.HalfReader(trace), &log); err != nil || log.String() != row.want || trace.Len() != 0 {
-				t.Errorf("said %q, %v, want %q; %d bytes were not read", log.String(), err, row.want, trace.Len())
-			}
-		})
-	}
-}
-
-var errBroken = errors.New("broken")
-
-func TestWhatCannotBeHeard(t *testing.T) {
-	if err := Hear(iotest.ErrReader(errBroken), io.Discard); !errors.Is(err, errBroken) {
-		t.Error(err)
-	}
+func TestALogThatIsNotThere(t *testing.T) {
 	if err := Leave(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}

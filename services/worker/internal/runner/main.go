@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cofferdam.dev/services/worker/internal/lastwords"
+	"cofferdam.dev/services/worker/internal/witness"
 )
 
 // Main is the command: it parses its arguments and serves until it is told to
@@ -26,7 +26,7 @@ func Main(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("runner", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	cfg.Flags(flags)
-	witness := flags.Bool("witness", false, "read the trace of a worker that crashes from standard input, write why it does to standard output, and end")
+	hears := flags.Bool("witness", false, "read the trace of a worker that crashes from standard input, write why it does to standard output, and end")
 	installAt := flags.String("install", "", "copy this program to `path`, make the folders of -home, -workspace and -temp, and end")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -38,9 +38,9 @@ func Main(args []string, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "runner: takes no arguments, only flags") // to whom else?
 		return 2
 	}
-	if *witness {
+	if *hears {
 		small()
-		if err := lastwords.Hear(os.Stdin, os.Stdout); err != nil {
+		if err := witness.Hear(os.Stdin, os.Stdout); err != nil {
 			_, _ = fmt.Fprintln(stderr, "runner:", err) // to whom else?
 			return 1
 		}

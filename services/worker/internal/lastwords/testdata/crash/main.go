@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/services/worker/internal/lastwords"
+	"cofferdam.dev/services/worker/internal/witness"
 )
 
 // nobody is a user who runs nothing else: the kernel counts what a user has in all.
 const nobody = 64321
 
 func main() {
-	if os.Args[1] == lastwords.Argument {
-		must(lastwords.Hear(os.Stdin, os.Stdout))
+	if os.Args[1] == witness.Argument {
+		must(witness.Hear(os.Stdin, os.Stdout))
 		return
 	}
 	must(lastwords.Leave(os.Args[2]))
