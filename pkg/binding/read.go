@@ -3,6 +3,8 @@ package binding
 import (
 	"context"
 	"encoding/json"
+
+	"cofferdam.dev/pkg/fault"
 )
 
 const (
@@ -31,7 +33,7 @@ type Page struct {
 // without events says that there are none yet, or with Ended none any more. Read
 // again to go on: each call reads the record anew, so it makes no difference
 // when the tail's beginning passes the cursor. Fault: not_found where the
-// binding has no such run.
+// binding has no such run, and where its log is not kept any more.
 func (w *Writer) Events(ctx context.Context, bindingID, runID string, from uint64, limit int) (Page, error) {
 	const op = "binding.Events"
 	if limit <= 0 || limit > MaxPage {
@@ -50,12 +52,23 @@ func (w *Writer) Events(ctx context.Context, bindingID, runID string, from uint6
 	if err != nil {
 		return Page{}, fail(ctx, err, op)
 	}
+	if d.Forgotten {
+		return Page{}, Forgotten(op)
+	}
 	p := newPage(from)
 	if err := w.fromChunks(ctx, &p, runID, d.Events, limit); err != nil {
+		if d, derr := w.concluded(ctx, bindingID, runID); derr == nil && d.Forgotten { // meanwhile
+			return Page{}, Forgotten(op)
+		}
 		return Page{}, fail(ctx, err, op)
 	}
 	p.Ended = p.Next >= d.Events
 	return p, nil
+}
+
+// Forgotten is the fault of a run whose log is not kept any more: not_found.
+func Forgotten(op string) error {
+	return fault.New(fault.NotFound, op, fault.Detail("events: those of this run are not kept any more; how it ended still is"))
 }
 
 // page reads of a run that is in the record: chunks before the tail's beginning,
@@ -83,12 +96,13 @@ func (w *Writer) fromChunks(ctx context.Context, p *Page, runID string, end uint
 		if err != nil {
 			return err
 		}
+		next := p.Next
 		for _, c := range chunks {
 			if full := p.take(c.Batches, end, limit); full {
 				return nil
 			}
 		}
-		if len(chunks) < readChunks {
+		if len(chunks) < readChunks || p.Next == next { // the log is being forgotten
 			break
 		}
 	}

@@ -109,6 +109,16 @@ type RunDocument struct {
 	HeadRevision  uint64          `json:"head_revision"`
 	SideEffects   string          `json:"side_effects"`
 	Terminal      json.RawMessage `json:"terminal"`
+
+	// Forgotten says that the log of the run is not kept any more. The back end knows; it
+	// is nothing that is put.
+	Forgotten bool `json:"-"`
+}
+
+// EndedRun is a run whose log is kept.
+type EndedRun struct {
+	RunID, BindingID string
+	EndedAt          time.Time // in microseconds
 }
 
 // RunDocuments are the documents of ended runs.
@@ -117,6 +127,13 @@ type RunDocuments interface {
 	PutRun(ctx context.Context, d RunDocument) error
 	// LoadRun reads one, or ErrNotFound.
 	LoadRun(ctx context.Context, runID string) (RunDocument, error)
+	// EndedRuns pages through the runs whose log is kept and that ended before the time,
+	// in the order in which they ended and then of their ids, from the one after a run on.
+	EndedRuns(ctx context.Context, before time.Time, after EndedRun, limit int) ([]EndedRun, error)
+	// ForgetLog removes the chunks of a run that has a document. The document says that
+	// they are forgotten before the first one is gone, and EndedRuns gives the run until
+	// the last one is. A repeat is harmless.
+	ForgetLog(ctx context.Context, runID string) error
 }
 
 // RowState is what is known of an effect.

@@ -74,10 +74,17 @@ type Config struct {
 	CancelGrace   time.Duration
 	// IdleAfter is how long a sandbox may wait for the next turn.
 	IdleAfter time.Duration
+	// KeepEvents is how long the events of a run are kept after its end; 0 is for good.
+	KeepEvents time.Duration
 
 	// Limits of each subject.
 	Limits ratelimit.Config
 }
+
+const (
+	defaultKeepEvents = 90 * 24 * time.Hour
+	minKeepEvents     = 24 * time.Hour
+)
 
 // Flags registers all settings.
 func (c *Config) Flags(fs *flag.FlagSet) {
@@ -107,6 +114,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over")
 	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended")
 	fs.DurationVar(&c.IdleAfter, "idle-after", runs.DefaultIdleAfter, "how long a sandbox may wait for the next turn before it is given back")
+	fs.DurationVar(&c.KeepEvents, "keep-events", defaultKeepEvents, "how long the events of a run are kept after its end, at least 24h; 0 keeps them for good")
 	l := &c.Limits
 	fs.Float64Var(&l.RequestsPerSecond, "requests-per-second", 1000, "how often a subject may ask in the long run")
 	fs.IntVar(&l.RequestBurst, "request-burst", 2000, "how many requests a subject may make at once after a pause")
@@ -185,6 +193,9 @@ func (c *Config) validateTimes() error {
 	}
 	if c.CancelGrace <= 0 || c.CancelGrace > maxCancelGrace {
 		errs = append(errs, fmt.Errorf("--cancel-grace: more than 0, at most %v", maxCancelGrace))
+	}
+	if c.KeepEvents != 0 && c.KeepEvents < minKeepEvents {
+		errs = append(errs, fmt.Errorf("--keep-events: at least %v, or 0, which keeps them for good", minKeepEvents))
 	}
 	return errors.Join(errs...)
 }

@@ -105,6 +105,8 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		{"oidc-algorithms", "RS256,"},
 		{"take-over-after", "5s"}, // less than three beats
 		{"take-over-after", "1h"},
+		{"keep-events", "23h"},
+		{"keep-events", "-1h"},
 		{"cancel-grace", "0"},
 		{"cancel-grace", "2m"},
 		{"drain-timeout", "0"},

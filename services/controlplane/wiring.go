@@ -162,7 +162,7 @@ func newRuns(cfg *Config, rt *service.Runtime, writer *binding.Writer, provider 
 		Writer: writer, Guard: guard, IDs: ids, Agents: registry, Leases: leases, Files: brokered, Tools: tools,
 		Provider: provider, Environment: cfg.Environment, Owner: owner, Bounds: event.DefaultBounds(), Logger: rt.Logger,
 		Meter: rt.Telemetry.MeterProvider.Meter("cofferdam"), BeatEvery: cfg.BeatEvery, TakeOverAfter: cfg.TakeOverAfter, CancelGrace: cfg.CancelGrace, IdleAfter: cfg.IdleAfter,
-		ExitPatience: exitPatience(cfg),
+		KeepEvents: cfg.KeepEvents, ExitPatience: exitPatience(cfg),
 	})
 	return svc, err
 }

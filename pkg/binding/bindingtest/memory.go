@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fence"
@@ -21,7 +22,9 @@ type Memory struct {
 	records map[string]document
 	chunks  map[string][]binding.Chunk
 	runs    map[string]json.RawMessage
-	rows    map[binding.RowKey]binding.Row
+	// forgotten are the runs whose log is not kept any more.
+	forgotten map[string]bool
+	rows      map[binding.RowKey]binding.Row
 	// observe sees each change of a record as it is made.
 	observe func(before *binding.Record, after binding.Record)
 }
@@ -36,11 +39,12 @@ var _ binding.Backend = (*Memory)(nil)
 // NewMemory is empty.
 func NewMemory() *Memory {
 	return &Memory{
-		records: make(map[string]document),
-		chunks:  make(map[string][]binding.Chunk),
-		runs:    make(map[string]json.RawMessage),
-		rows:    make(map[binding.RowKey]binding.Row),
-		observe: func(*binding.Record, binding.Record) {},
+		records:   make(map[string]document),
+		chunks:    make(map[string][]binding.Chunk),
+		forgotten: make(map[string]bool),
+		runs:      make(map[string]json.RawMessage),
+		rows:      make(map[binding.RowKey]binding.Row),
+		observe:   func(*binding.Record, binding.Record) {},
 	}
 }
 
@@ -256,7 +260,46 @@ func (m *Memory) LoadRun(ctx context.Context, runID string) (binding.RunDocument
 	if !ok {
 		return binding.RunDocument{}, binding.ErrNotFound
 	}
-	return decode[binding.RunDocument](d), nil
+	out := decode[binding.RunDocument](d)
+	out.Forgotten = m.forgotten[runID]
+	return out, nil
+}
+
+// EndedRuns implements binding.RunDocuments.
+func (m *Memory) EndedRuns(ctx context.Context, before time.Time, after binding.EndedRun, limit int) ([]binding.EndedRun, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	order := func(a, b binding.EndedRun) int {
+		return cmp.Or(a.EndedAt.Compare(b.EndedAt), cmp.Compare(a.RunID, b.RunID))
+	}
+	var out []binding.EndedRun
+	for id, raw := range m.runs {
+		d := decode[binding.RunDocument](raw)
+		run := binding.EndedRun{RunID: id, BindingID: d.BindingID, EndedAt: d.EndedAt.UTC().Truncate(time.Microsecond)}
+		if !m.forgotten[id] && run.EndedAt.Before(before) && order(run, after) > 0 {
+			out = append(out, run)
+		}
+	}
+	slices.SortFunc(out, order)
+	return out[:min(limit, len(out))], nil
+}
+
+// ForgetLog implements binding.RunDocuments.
+func (m *Memory) ForgetLog(ctx context.Context, runID string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.runs[runID]; !ok {
+		return binding.ErrNotFound
+	}
+	m.forgotten[runID] = true
+	delete(m.chunks, runID)
+	return nil
 }
 
 // InsertRow implements binding.Ledger.

@@ -31,7 +31,7 @@ func Invariants() []Invariant {
 	return slices.Concat(
 		recordInvariants(), documentInvariants(),
 		startInvariants(), appendInvariants(), endInvariants(), effectInvariants(), headInvariants(),
-		leaseInvariants(), concludeInvariants(), resumeInvariants(), ownInvariants(), outcomeInvariants(),
+		leaseInvariants(), concludeInvariants(), resumeInvariants(), ownInvariants(), outcomeInvariants(), retentionInvariants(),
 	)
 }
 

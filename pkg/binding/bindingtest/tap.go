@@ -3,6 +3,7 @@ package bindingtest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fence"
@@ -103,6 +104,17 @@ func (t Tap) PutRun(ctx context.Context, d binding.RunDocument) error {
 // LoadRun implements binding.RunDocuments.
 func (t Tap) LoadRun(ctx context.Context, runID string) (binding.RunDocument, error) {
 	return through(t, "LoadRun", func() (binding.RunDocument, error) { return t.To.LoadRun(ctx, runID) })
+}
+
+// EndedRuns implements binding.RunDocuments.
+func (t Tap) EndedRuns(ctx context.Context, before time.Time, after binding.EndedRun, limit int) ([]binding.EndedRun, error) {
+	return through(t, "EndedRuns", func() ([]binding.EndedRun, error) { return t.To.EndedRuns(ctx, before, after, limit) })
+}
+
+// ForgetLog implements binding.RunDocuments.
+func (t Tap) ForgetLog(ctx context.Context, runID string) error {
+	_, err := through(t, "ForgetLog", func() (struct{}, error) { return struct{}{}, t.To.ForgetLog(ctx, runID) })
+	return err
 }
 
 // InsertRow implements binding.Ledger.

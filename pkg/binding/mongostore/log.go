@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"cofferdam.dev/pkg/binding"
+	"cofferdam.dev/pkg/mongodbstore"
 )
 
 // maxChunks bounds one read of chunks.
@@ -70,6 +72,10 @@ type runDocument struct {
 	ID        string `bson:"_id"`
 	BindingID string `bson:"binding"`
 	Doc       []byte `bson:"doc"`
+	EndedAt   int64  `bson:"ended_at"` // Unix microseconds
+	// Forgotten is set before the first chunk goes, and LogKept taken away after the last.
+	Forgotten bool `bson:"forgotten"`
+	LogKept   bool `bson:"log_kept"`
 }
 
 // PutRun implements binding.RunDocuments.
@@ -78,7 +84,7 @@ func (s *Store) PutRun(ctx context.Context, d binding.RunDocument) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.runs.InsertOne(ctx, runDocument{ID: d.RunID, BindingID: d.BindingID, Doc: doc})
+	_, err = s.runs.InsertOne(ctx, runDocument{ID: d.RunID, BindingID: d.BindingID, Doc: doc, EndedAt: d.EndedAt.UnixMicro(), LogKept: true})
 	if err != nil && !mongo.IsDuplicateKeyError(err) {
 		return storeError(ctx, "insert", err)
 	}
@@ -93,7 +99,77 @@ func (s *Store) LoadRun(ctx context.Context, runID string) (binding.RunDocument,
 	}
 	var out binding.RunDocument
 	err := decode(r.Doc, &out)
+	out.Forgotten = r.Forgotten
 	return out, err
+}
+
+// EndedRuns implements binding.RunDocuments.
+func (s *Store) EndedRuns(ctx context.Context, before time.Time, after binding.EndedRun, limit int) ([]binding.EndedRun, error) {
+	from := after.EndedAt.UnixMicro()
+	found, err := s.runs.Find(ctx, bson.D{
+		is("log_kept", true), is("ended_at", bson.D{is("$gte", from), is("$lt", before.UnixMicro())}),
+		is("$or", bson.A{bson.D{is("ended_at", bson.D{is("$gt", from)})}, bson.D{is("_id", bson.D{is("$gt", after.RunID)})}}),
+	}, options.Find().SetSort(only("ended_at", "_id")).SetLimit(int64(limit)).SetProjection(only("binding", "ended_at")))
+	if err != nil {
+		return nil, storeError(ctx, "read", err)
+	}
+	var all []runDocument
+	if err := found.All(ctx, &all); err != nil {
+		return nil, storeError(ctx, "read", err)
+	}
+	out := make([]binding.EndedRun, len(all))
+	for i, r := range all {
+		out[i] = binding.EndedRun{RunID: r.ID, BindingID: r.BindingID, EndedAt: time.UnixMicro(r.EndedAt).UTC()}
+	}
+	return out, nil
+}
+
+// ForgetLog implements binding.RunDocuments.
+func (s *Store) ForgetLog(ctx context.Context, runID string) error {
+	res, err := s.runs.UpdateOne(ctx, bson.D{is("_id", runID)}, set(bson.D{is("forgotten", true)}))
+	if err == nil && res.MatchedCount == 0 {
+		return binding.ErrNotFound
+	}
+	if err == nil {
+		_, err = s.chunks.DeleteMany(ctx, bson.D{is("run", runID)})
+	}
+	if err == nil {
+		_, err = s.runs.UpdateOne(ctx, bson.D{is("_id", runID)}, set(bson.D{is("log_kept", false)}))
+	}
+	if err != nil {
+		return storeError(ctx, "forget", err)
+	}
+	return nil
+}
+
+// noteEnds gives the documents of an older program what EndedRuns looks for.
+func noteEnds(ctx context.Context, db *mongodbstore.DB) error {
+	c := db.Collection(runs)
+	found, err := c.Find(ctx, bson.D{is("log_kept", bson.D{is("$exists", false)})})
+	if err != nil {
+		return storeError(ctx, "read", err)
+	}
+	defer func() { _ = found.Close(context.WithoutCancel(ctx)) }() // Err has what there is to say
+	for found.Next(ctx) {
+		var (
+			r runDocument
+			d binding.RunDocument
+		)
+		if err := found.Decode(&r); err != nil {
+			return storeError(ctx, "read", err)
+		}
+		if err := decode(r.Doc, &d); err != nil {
+			return err
+		}
+		ends := set(bson.D{is("ended_at", d.EndedAt.UnixMicro()), is("log_kept", true)})
+		if _, err := c.UpdateOne(ctx, bson.D{is("_id", r.ID), is("log_kept", bson.D{is("$exists", false)})}, ends); err != nil {
+			return storeError(ctx, "note the end", err)
+		}
+	}
+	if err := found.Err(); err != nil {
+		return storeError(ctx, "read", err)
+	}
+	return nil
 }
 
 // signed is a sequence as BSON has integers; no log is that long.

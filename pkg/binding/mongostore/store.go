@@ -29,14 +29,17 @@ const (
 )
 
 // schema: the indexes keep every read flat that does not name an _id: which record
-// has a run, which records are busy, and the rows of one run.
+// has a run, which records are busy, the rows of one run, and the runs whose log is
+// kept.
 func schema() []mongodbstore.Step {
 	return []mongodbstore.Step{{Indexes: []mongodbstore.Index{
 		{Collection: bindings, Keys: bson.D{{Key: "live", Value: 1}}},
 		{Collection: bindings, Keys: bson.D{{Key: "busy", Value: 1}, {Key: "_id", Value: 1}}},
 		{Collection: chunks, Keys: bson.D{{Key: "run", Value: 1}, {Key: "first", Value: 1}}, Unique: true},
 		{Collection: ledger, Keys: bson.D{{Key: "scope", Value: 1}, {Key: "key", Value: 1}}, Unique: true},
-	}}}
+	}}, {Indexes: []mongodbstore.Index{
+		{Collection: runs, Keys: bson.D{{Key: "log_kept", Value: 1}, {Key: "ended_at", Value: 1}, {Key: "_id", Value: 1}}},
+	}, Apply: noteEnds}}
 }
 
 // Store is a binding.Backend on one database. It is safe for concurrent use,

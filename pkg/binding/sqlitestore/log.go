@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"math"
+	"time"
 
 	"cofferdam.dev/pkg/binding"
 )
@@ -42,14 +43,61 @@ func (s *Store) PutRun(ctx context.Context, d binding.RunDocument) error {
 		return err
 	}
 	return s.write(ctx, func(t *tx) error {
-		_, err := t.exec(s.q[insertRun], d.RunID, d.BindingID, doc)
+		_, err := t.exec(s.q[insertRun], d.RunID, d.BindingID, doc, d.EndedAt.UnixMicro())
 		return err
 	})
 }
 
 // LoadRun implements binding.RunDocuments.
 func (s *Store) LoadRun(ctx context.Context, runID string) (binding.RunDocument, error) {
-	return loadDoc[binding.RunDocument](ctx, s.q[loadRun], runID)
+	var (
+		raw  []byte
+		kept bool
+		d    binding.RunDocument
+	)
+	if err := s.q[loadRun].QueryRowContext(ctx, runID).Scan(&raw, &kept); err != nil {
+		return d, storeError(ctx, "read", err)
+	}
+	err := decode(raw, &d)
+	d.Forgotten = !kept
+	return d, err
+}
+
+// EndedRuns implements binding.RunDocuments.
+func (s *Store) EndedRuns(ctx context.Context, before time.Time, after binding.EndedRun, limit int) (out []binding.EndedRun, err error) {
+	rows, err := s.q[listEnded].QueryContext(ctx, before.UnixMicro(), after.EndedAt.UnixMicro(), after.RunID, limit)
+	if err != nil {
+		return nil, storeError(ctx, "read", err)
+	}
+	defer func() { _ = rows.Close() }() // Err has what there is to say
+	for rows.Next() {
+		var (
+			run binding.EndedRun
+			at  int64
+		)
+		if err := rows.Scan(&run.RunID, &run.BindingID, &at); err != nil {
+			return nil, storeError(ctx, "read", err)
+		}
+		run.EndedAt = time.UnixMicro(at).UTC()
+		out = append(out, run)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, storeError(ctx, "read", err)
+	}
+	return out, nil
+}
+
+// ForgetLog implements binding.RunDocuments.
+func (s *Store) ForgetLog(ctx context.Context, runID string) error {
+	return s.write(ctx, func(t *tx) error {
+		if n, err := t.exec(s.q[forgetRun], runID); err != nil {
+			return err
+		} else if n == 0 {
+			return binding.ErrNotFound
+		}
+		_, err := t.exec(s.q[dropChunks], runID)
+		return err
+	})
 }
 
 // signed is a sequence as SQLite has integers; no log is that long.

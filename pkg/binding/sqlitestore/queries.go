@@ -18,6 +18,7 @@ const (
 	listBusy
 	loadChunks
 	loadRun
+	listEnded
 	loadRow
 	listRows
 	readEnd // what follows is prepared on the writer
@@ -30,6 +31,8 @@ const (
 	insertChunk
 	readChunk
 	insertRun
+	forgetRun
+	dropChunks
 	insertRow
 	readRow
 	settleRow
@@ -43,9 +46,11 @@ var text = [queryEnd]string{
 	listRecords:    `SELECT doc FROM binding_records WHERE id > ? ORDER BY id LIMIT ?`,
 	listBusy:       `SELECT doc FROM binding_records WHERE busy = 1 AND id > ? ORDER BY id LIMIT ?`,
 	loadChunks:     `SELECT doc FROM binding_chunks WHERE run_id = ? AND next > ? ORDER BY first LIMIT ?`,
-	loadRun:        `SELECT doc FROM binding_runs WHERE run_id = ?`,
-	loadRow:        selectRow + ` AND run_id = ? AND key = ?`,
-	listRows:       `SELECT key, generation, nonce, state, kind, args_digest, NULL, at FROM binding_ledger WHERE binding_id = ? AND epoch = ? AND run_id = ? ORDER BY key`,
+	loadRun:        `SELECT doc, log_kept FROM binding_runs WHERE run_id = ?`,
+	listEnded: `SELECT run_id, binding_id, ended_at FROM binding_runs
+		WHERE log_kept = 1 AND ended_at < ? AND (ended_at, run_id) > (?, ?) ORDER BY ended_at, run_id LIMIT ?`,
+	loadRow:  selectRow + ` AND run_id = ? AND key = ?`,
+	listRows: `SELECT key, generation, nonce, state, kind, args_digest, NULL, at FROM binding_ledger WHERE binding_id = ? AND epoch = ? AND run_id = ? ORDER BY key`,
 
 	insertRecord: `INSERT INTO binding_records (id, version, epoch, generation, run_id, run_deadline, owner, instance, busy, doc)
 		VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
@@ -57,7 +62,9 @@ var text = [queryEnd]string{
 	addLiveRun:   `INSERT INTO binding_live_runs (run_id, binding_id) VALUES (?, ?)`,
 	insertChunk:  `INSERT INTO binding_chunks (run_id, first, next, doc) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 	readChunk:    `SELECT doc FROM binding_chunks WHERE run_id = ? AND first = ?`,
-	insertRun:    `INSERT INTO binding_runs (run_id, binding_id, doc) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+	insertRun:    `INSERT INTO binding_runs (run_id, binding_id, doc, ended_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+	forgetRun:    `UPDATE binding_runs SET log_kept = 0 WHERE run_id = ?`,
+	dropChunks:   `DELETE FROM binding_chunks WHERE run_id = ?`,
 	insertRow: `INSERT INTO binding_ledger (binding_id, epoch, run_id, key, generation, nonce, state, kind, args_digest, outcome, at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 	readRow: selectRow + ` AND run_id = ? AND key = ?`,

@@ -49,5 +49,10 @@ CREATE TABLE binding_ledger (
 	at          TEXT NOT NULL,
 	PRIMARY KEY (binding_id, epoch, run_id, key)
 ) STRICT;
+`, `
+ALTER TABLE binding_runs ADD COLUMN ended_at INTEGER NOT NULL DEFAULT 0; -- Unix microseconds
+ALTER TABLE binding_runs ADD COLUMN log_kept INTEGER NOT NULL DEFAULT 1;
+UPDATE binding_runs SET ended_at = 1000000 * unixepoch(json_extract(CAST(doc AS TEXT), '$.ended_at'));
+CREATE INDEX binding_runs_kept ON binding_runs (ended_at, run_id) WHERE log_kept = 1;
 `}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/binding/sqlitestore"
+	"cofferdam.dev/pkg/sqlstore"
 )
 
 func TestMain(m *testing.M) {
@@ -155,9 +157,34 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 	for range 2 { // and is left as it is
 		_, err := sqlitestore.Open(t.Context(), path)
-		if err == nil || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "newer program") {
+		if err == nil || !strings.Contains(err.Error(), "version 3") || !strings.Contains(err.Error(), "newer program") {
 			t.Fatalf("got %v", err)
 		}
+	}
+}
+
+// A file of a program that forgot nothing is taken over: its runs are found by when they
+// ended.
+func TestRunsOfTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "b.db")
+	old, err := sqlstore.Open(t.Context(), path, "binding", sqlitestore.Versions()[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, old.Writer(), `INSERT INTO binding_runs (run_id, binding_id, doc) VALUES ('run_1', 'hs_1', CAST('{"run_id":"run_1","binding_id":"hs_1","ended_at":"2026-11-02T03:04:05.123456789Z"}' AS BLOB))`)
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := opened(t, path)
+	d, err := s.LoadRun(t.Context(), "run_1")
+	if err != nil || d.Forgotten {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	at := d.EndedAt.Truncate(time.Second)
+	got, err := s.EndedRuns(t.Context(), at.Add(time.Second), binding.EndedRun{}, 10)
+	if want := []binding.EndedRun{{RunID: "run_1", BindingID: "hs_1", EndedAt: at}}; err != nil || !slices.Equal(got, want) {
+		t.Fatalf("%+v, %v, want %+v", got, err, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"time"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/fence"
@@ -56,6 +57,14 @@ func (s turning) PutRun(ctx context.Context, d binding.RunDocument) error {
 
 func (s turning) LoadRun(ctx context.Context, runID string) (binding.RunDocument, error) {
 	return s.next().LoadRun(ctx, runID)
+}
+
+func (s turning) EndedRuns(ctx context.Context, before time.Time, after binding.EndedRun, limit int) ([]binding.EndedRun, error) {
+	return s.next().EndedRuns(ctx, before, after, limit)
+}
+
+func (s turning) ForgetLog(ctx context.Context, runID string) error {
+	return s.next().ForgetLog(ctx, runID)
 }
 
 func (s turning) InsertRow(ctx context.Context, r binding.Row) (binding.Row, error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/waittest"
@@ -225,5 +226,29 @@ func TestNoRoomIsAnsweredWithRetryAfter(t *testing.T) {
 	f.stack.Provider.Full(nil)
 	if a := f.post(t, "/api/v1/runs", goodStart); a.status != http.StatusAccepted {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// The events of a run that are kept no longer are not found, in any encoding and before
+// a stream begins; how it ended is.
+func TestEventsThatAreKeptNoLonger(t *testing.T) {
+	t.Parallel()
+	backend := bindingtest.NewMemory()
+	f := newFixture(t, options{domain: runstest.Options{Backend: backend}})
+	id := f.start(t, "hi")
+	f.ended(t, id)
+	if err := backend.ForgetLog(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/events", "/events?after=1", "/stream", "/stream?protocol=agui", "/stream?protocol=custom"} {
+		refused(t, f.get(t, "/api/v1/runs/"+id+path), http.StatusNotFound, fault.NotFound, "events: ")
+	}
+	var run struct {
+		State string `json:"state"`
+		End   string `json:"end"`
+	}
+	f.get(t, "/api/v1/runs/"+id).json(t, &run)
+	if run.State != "ended" || run.End != "success" {
+		t.Errorf("the run is %+v", run)
 	}
 }

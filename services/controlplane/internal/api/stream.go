@@ -47,6 +47,9 @@ func (a *API) streamRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 	default:
 		return fault.New(fault.InvalidRequest, "api.streamRun", fault.Detail("protocol: canonical, agui or custom"))
 	}
+	if err := status.EventsKept(); err != nil {
+		return err
+	}
 	if status.AwaitsStream {
 		own, err := a.cfg.Runs.TakeStream(r.Context(), caller, id)
 		if err != nil {

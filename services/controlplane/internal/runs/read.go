@@ -98,6 +98,16 @@ type Status struct {
 	StartedAt       time.Time
 	Deadline        time.Time
 	EndedAt         time.Time
+
+	forgotten bool
+}
+
+// EventsKept is not_found where the events of the run are not kept any more.
+func (st Status) EventsKept() error {
+	if st.forgotten {
+		return binding.Forgotten("runs.EventsKept")
+	}
+	return nil
 }
 
 // Status of a run of the caller. Errors: not_found.
@@ -116,6 +126,7 @@ func (s *Service) Status(ctx context.Context, caller Caller, runID string) (Stat
 		out.DurableRevision, out.SideEffects = doc.HeadRevision, doc.SideEffects
 		out.StartedAt, out.EndedAt = doc.StartedAt, doc.EndedAt
 		out.AskedBy, out.Carried = doc.AskedBy, carriedCalls(doc.Carried)
+		out.forgotten = doc.Forgotten
 		return out, nil
 	}
 	run := rec.Run

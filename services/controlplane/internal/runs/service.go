@@ -27,6 +27,7 @@ const (
 	DefaultReconcile     = time.Second
 	DefaultIdleAfter     = 15 * time.Minute
 	DefaultTendEvery     = 30 * time.Second
+	DefaultForgetEvery   = time.Hour
 )
 
 // Config of a Service.
@@ -63,6 +64,10 @@ type Config struct {
 	IdleAfter time.Duration
 	// TendEvery is how often, at the least, sandboxes and leases are compared.
 	TendEvery time.Duration
+	// KeepEvents is how long the events of a run are kept after its end; 0 is for good.
+	KeepEvents time.Duration
+	// ForgetEvery is how often those are looked for that are kept no longer.
+	ForgetEvery time.Duration
 	// Now is time.Now outside of tests.
 	Now func() time.Time
 }
@@ -82,6 +87,7 @@ func (c Config) withDefaults() Config {
 	c.ReconcileEvery = min(c.ReconcileEvery, c.TakeOverAfter/4)
 	set(&c.IdleAfter, DefaultIdleAfter)
 	set(&c.TendEvery, DefaultTendEvery)
+	set(&c.ForgetEvery, DefaultForgetEvery)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -124,7 +130,10 @@ func New(cfg Config) (*Service, error) {
 // drives and waits, bounded, until they are concluded.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.stopNow()
+	var forgetting sync.WaitGroup
+	forgetting.Go(func() { s.forget(ctx) })
 	s.reconcile(ctx)
+	forgetting.Wait()
 	s.drainingMu.Lock()
 	s.draining = true
 	s.drainingMu.Unlock()
