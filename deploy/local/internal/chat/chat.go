@@ -4,7 +4,6 @@ package chat
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -27,7 +26,8 @@ type Config struct {
 	API          *apiclient.Client
 	Agent        string
 	Conversation string
-	// In gives one message a line; its end ends the chat.
+	// In gives one message, or one answer to a question of the agent, a line; its end
+	// ends the chat.
 	In io.Reader
 	// Out gets the agent's text, People everything else.
 	Out, People io.Writer
@@ -36,37 +36,75 @@ type Config struct {
 	// Interrupt gives the context of one turn: while it lasts, the user can end
 	// the turn with it. Nil never ends one.
 	Interrupt func(context.Context) (context.Context, context.CancelFunc)
+
+	lines *bufio.Scanner
 }
 
 // Run talks until In ends, ctx does, or something fails that is not one turn's
-// alone.
+// alone. A question that the conversation waits for already is asked first; one that
+// is open when In ends stays open.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Interrupt == nil {
 		cfg.Interrupt = context.WithCancel
 	}
-	lines := bufio.NewScanner(cfg.In)
-	lines.Buffer(nil, maxMessage)
+	cfg.lines = bufio.NewScanner(cfg.In)
+	cfg.lines.Buffer(nil, maxMessage)
+	if err := cfg.answer(ctx); err != nil {
+		return err
+	}
 	for ctx.Err() == nil {
 		tell(cfg.People, "%s", cfg.Prompt)
-		if !lines.Scan() {
+		message, more := cfg.line()
+		if !more {
 			break
 		}
-		if message := strings.TrimSpace(lines.Text()); message != "" {
+		if message != "" {
 			if err := cfg.turn(ctx, message); err != nil {
 				return err
 			}
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := cfg.lines.Err(); err != nil {
 		return fmt.Errorf("chat: read a message of at most %d bytes: %w", maxMessage, err)
 	}
 	return ctx.Err()
 }
 
 func (c Config) turn(ctx context.Context, message string) error {
+	err := c.follow(ctx, func(turn context.Context) (apiclient.Started, error) {
+		return c.API.Start(turn, apiclient.StartRequest{AgentID: c.Agent, ConversationID: c.Conversation, Message: message})
+	})
+	if err != nil {
+		return err
+	}
+	return c.answer(ctx)
+}
+
+// answer asks the user what the conversation waits for, until it waits for nothing or
+// the input ends.
+func (c Config) answer(ctx context.Context) error {
+	for {
+		pending, err := c.API.PendingInterrupt(ctx, c.Agent, c.Conversation)
+		if err != nil || pending == nil {
+			return err
+		}
+		decision, answered := c.ask(*pending.Interrupt)
+		if !answered {
+			tell(c.People, "\n[the agent waits for the answer: go on with --conversation %s]\n", clean(c.Conversation))
+			return nil
+		}
+		err = c.follow(ctx, func(turn context.Context) (apiclient.Started, error) { return c.API.Resume(turn, *pending, decision) })
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// follow begins a run and shows it to its end, or ends it when the user does.
+func (c Config) follow(ctx context.Context, begin func(context.Context) (apiclient.Started, error)) error {
 	turn, done := c.Interrupt(ctx)
 	defer done()
-	started, err := c.API.Start(turn, apiclient.StartRequest{AgentID: c.Agent, ConversationID: c.Conversation, Message: message})
+	started, err := begin(turn)
 	if err != nil {
 		return err
 	}
@@ -111,8 +149,6 @@ func (c Config) show(e apiclient.Event) error {
 		tell(c.People, "[the run failed: %s: %s]\n", clean(d.Code), clean(d.Message))
 	case event.RunCancelled:
 		tell(c.People, "[cancelled; side effects: %s]\n", d.SideEffectStatus)
-	case event.RunInterrupted:
-		return errors.New("chat: the agent asks for a decision, which this command cannot give yet")
 	}
 	return nil
 }

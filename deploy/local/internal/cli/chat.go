@@ -16,8 +16,9 @@ func talk() command {
 	return command{
 		name: "chat", short: "talk to an agent of a running stack",
 		about: `Each line of stdin is a message. The agent's text is on stdout, what it does with
-tools on stderr. Ctrl-C during an answer cancels it; at the prompt it ends the
-chat, as the end of stdin does.
+tools on stderr. Where it asks, for a decision on a tool call or for a form, the
+next lines are the answer. Ctrl-C during an answer of the agent cancels it; at the
+prompt it ends the chat, as the end of stdin does, and a question stays open.
 `,
 		setup: func(fs *flag.FlagSet, env Env) func(context.Context) error {
 			var dir, agent, conversation, subject string
