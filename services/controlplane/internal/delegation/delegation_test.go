@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
 	"cofferdam.dev/pkg/authz"
@@ -94,11 +95,13 @@ type stand struct {
 	bound chan string
 	// again has the run that the same call got when it was repeated.
 	again chan string
+	// traces are those in which agents work.
+	traces chan trace.TraceID
 }
 
 func newStand(t *testing.T, authorizer delegation.Authorizer, top *heard, ids ...string) *stand {
 	t.Helper()
-	s := &stand{got: make(chan error, 1), top: top, bound: make(chan string, 16), again: make(chan string, 16)}
+	s := &stand{got: make(chan error, 1), top: top, bound: make(chan string, 16), again: make(chan string, 16), traces: make(chan trace.TraceID, 16)}
 	s.Stack = runstest.New(t, s.play, runstest.Options{Catalogue: catalogue(ids...)})
 	s.service = delegation.New(s.Runs, s.Agents, authorizer, slog.New(slog.DiscardHandler))
 	s.effects = binding.NewEffects(s.Writer)
@@ -109,6 +112,7 @@ func (s *stand) play(ctx context.Context, p *runstest.Play) error {
 	if err := p.Emit(ctx, event.RunStarted{HarnessID: runstest.HarnessID, AdapterVersion: runstest.AdapterVersion}); err != nil {
 		return err
 	}
+	s.traces <- trace.SpanContextFromContext(ctx).TraceID()
 	s.bound <- fmt.Sprintf("%s %t %t", p.Bound.Agent.ID, p.Bound.Interrupts.FormInput, p.Bound.Interrupts.ToolApproval)
 	next, rest, more := strings.Cut(p.Turn.Message, " ")
 	switch {
@@ -139,9 +143,13 @@ func (s *stand) play(ctx context.Context, p *runstest.Play) error {
 	return p.Emit(ctx, event.RunFinished{StopReason: "stop"})
 }
 
+// traceOfCall is that of every call that delegates.
+var traceOfCall = trace.TraceID{7}
+
 // delegate is what the ToolBroker does: it admits the call, and asks within it.
 func (s *stand) delegate(ctx context.Context, env fence.Envelope, agentID, message string, to delegation.Watcher) error {
 	env.IdempotencyKey = "call-1"
+	ctx = trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceOfCall, SpanID: trace.SpanID{1}}))
 	g, err := s.Guard.Admit(ctx, env)
 	if err != nil {
 		return err
@@ -206,6 +214,9 @@ func TestDelegate(t *testing.T) {
 	status, err := s.Runs.Status(t.Context(), runstest.Caller(), top.runID)
 	if err != nil || status.AgentID != "b" || status.BindingID == r.BindingID {
 		t.Errorf("%+v, %v", status, err)
+	}
+	if a, b := <-s.traces, <-s.traces; a == b || b != traceOfCall {
+		t.Errorf("the traces are %s, and %s in the delegated run", a, b)
 	}
 	if a, b := <-s.bound, <-s.bound; a != "a true true" || b != "b false false" {
 		t.Errorf("bound with %s and %s", a, b)

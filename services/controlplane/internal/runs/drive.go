@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
@@ -44,10 +45,12 @@ type driver struct {
 	stream *ahead
 }
 
-// launch drives a run in a goroutine that the service waits for.
-func (s *Service) launch(rec binding.Record, agent agents.Agent, req StartRequest, resume *resumption) {
+// launch drives a run in a goroutine that the service waits for. The run outlives the
+// request that asked for it, and belongs to its trace: that of the call which delegates,
+// where there is one.
+func (s *Service) launch(of trace.SpanContext, rec binding.Record, agent agents.Agent, req StartRequest, resume *resumption) {
 	run := *rec.Run
-	ctx, cancel := context.WithDeadline(s.stop, run.Deadline)
+	ctx, cancel := context.WithDeadline(trace.ContextWithSpanContext(s.stop, of), run.Deadline)
 	if !s.hub.drive(run.ID, cancel) {
 		cancel()
 		return

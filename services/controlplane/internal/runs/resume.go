@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -115,7 +117,7 @@ func (s *Service) Resume(ctx context.Context, caller Caller, req ResumeRequest) 
 	}
 	if out.New {
 		start := StartRequest{AgentID: agent.ID, ConversationID: rec.Identity.ConversationID}
-		s.launch(started.Record, agent, start, r) //nolint:contextcheck // a run outlives the request that starts it
+		s.launch(trace.SpanContextFromContext(ctx), started.Record, agent, start, r) //nolint:contextcheck // a run outlives the request that starts it
 	}
 	return out, nil
 }

@@ -10,6 +10,8 @@ import (
 	"hash"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/failpoint"
@@ -110,7 +112,7 @@ func (s *Service) Start(ctx context.Context, caller Caller, req StartRequest) (S
 	out := Started{RunID: p.RunID, BindingID: rec.ID, Epoch: p.Epoch, New: started.Outcome == binding.StartedNow}
 	failpoint.Reach(failpoint.RunCommitted)
 	if out.New {
-		s.launch(started.Record, agent, req, nil) //nolint:contextcheck // a run outlives the request that starts it
+		s.launch(trace.SpanContextFromContext(ctx), started.Record, agent, req, nil) //nolint:contextcheck // a run outlives the request that starts it
 	}
 	return out, nil
 }
