@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
 
 	"cofferdam.dev/tests/cluster/internal/kube"
 )
@@ -61,6 +62,7 @@ func install(t *testing.T, overlay, storageClasses string, components ...string)
 	c := kube.Connect(t)
 	in := &installation{Cluster: c, prefix: "apart-" + rand.String(5)}
 	in.system, in.sandboxes = in.prefix+"-system", in.prefix+"-sandboxes"
+	in.watchParameters(t)
 	in.apply(t, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": map[string]any{"name": in.prefix + "-isolated"}, "handler": "runsc",
 	}})
@@ -75,8 +77,52 @@ func install(t *testing.T, overlay, storageClasses string, components ...string)
 	return in
 }
 
-// apply makes an object as kubectl apply --server-side --validate=strict does, for as long as the test runs.
+// anchor is a policy that judges nothing, and its binding. An API server whose last binding with a kind of parameters
+// goes reads none of that kind any more, for as long as it runs (kubernetes 130887): every later policy would refuse all.
+const anchor = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: tests-anchor}
+spec:
+  failurePolicy: Ignore
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules: [{apiGroups: [nothing.cofferdam.dev], apiVersions: [v1], operations: [CREATE], resources: [nothing]}]
+  validations: [{expression: "true"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: tests-anchor}
+spec:
+  policyName: tests-anchor
+  paramRef: {name: none, namespace: default, parameterNotFoundAction: Allow}
+  validationActions: [Deny]
+`
+
+// watchParameters leaves the anchor in the cluster, beyond the end of the test.
+func (in *installation) watchParameters(t *testing.T) {
+	t.Helper()
+	for _, object := range decode(t, anchor) {
+		in.patch(t, object)
+	}
+}
+
+// apply makes an object for as long as the test runs.
 func (in *installation) apply(t *testing.T, object *unstructured.Unstructured) {
+	t.Helper()
+	client := in.patch(t, object)
+	if object.GetNamespace() != "" { // ends with its namespace
+		return
+	}
+	t.Cleanup(func() {
+		if err := client.Delete(context.WithoutCancel(t.Context()), object.GetName(), metav1.DeleteOptions{}); err != nil {
+			t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	})
+}
+
+// patch makes an object as kubectl apply --server-side --validate=strict does.
+func (in *installation) patch(t *testing.T, object *unstructured.Unstructured) dynamic.ResourceInterface {
 	t.Helper()
 	kind := object.GroupVersionKind()
 	plural, _ := meta.UnsafeGuessKindToResource(kind) // right for each of ours, or nothing is found
@@ -89,14 +135,7 @@ func (in *installation) apply(t *testing.T, object *unstructured.Unstructured) {
 	if _, err := client.Patch(t.Context(), object.GetName(), types.ApplyPatchType, text, options); err != nil {
 		t.Fatalf("%s %s: %v", kind.Kind, object.GetName(), err)
 	}
-	if object.GetNamespace() != "" { // ends with its namespace
-		return
-	}
-	t.Cleanup(func() {
-		if err := client.Delete(context.WithoutCancel(t.Context()), object.GetName(), metav1.DeleteOptions{}); err != nil {
-			t.Errorf("%s %s: %v", kind.Kind, object.GetName(), err)
-		}
-	})
+	return client
 }
 
 func (in *installation) render(t *testing.T, overlay, storageClasses string, components ...string) []*unstructured.Unstructured {
