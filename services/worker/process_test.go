@@ -29,7 +29,7 @@ import (
 	"cofferdam.dev/pkg/identity"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 )
 
 // built is the folder of the worker that the tests start; the first one builds it.
@@ -86,7 +86,7 @@ type process struct {
 func start(t *testing.T) *process {
 	t.Helper()
 	p := launch(t)
-	eventually.True(t, "the worker becomes ready", func() bool {
+	waittest.Until(t, "the worker becomes ready", func() bool {
 		r, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
 		return err == nil && r.GetReady()
 	})
@@ -229,7 +229,7 @@ func (p *process) run(t *testing.T) <-chan event.Data {
 		_ = stream.Close() // it has ended
 	})
 	t.Cleanup(wg.Wait)
-	eventually.True(t, "the run reaches the facade", func() bool { return p.held.Load() == 1 })
+	waittest.Until(t, "the run reaches the facade", func() bool { return p.held.Load() == 1 })
 	return end
 }
 
@@ -284,7 +284,7 @@ func TestASignalInAPod(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "termination-log")
 	must(t, os.WriteFile(log, nil, 0o600))
 	p := launch(t, "-termination-log", log)
-	eventually.True(t, "the worker becomes ready", func() bool {
+	waittest.Until(t, "the worker becomes ready", func() bool {
 		r, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
 		return err == nil && r.GetReady()
 	})
@@ -311,7 +311,7 @@ func TestCancelStopsTheRun(t *testing.T) {
 	if got := <-end; got != want {
 		t.Errorf("the run ended by %#v", got)
 	}
-	eventually.True(t, "the facade is asked no more", func() bool { return p.held.Load() == 0 })
+	waittest.Until(t, "the facade is asked no more", func() bool { return p.held.Load() == 0 })
 	ready, err := p.Ready(t.Context(), &workerv1.ReadyRequest{})
 	must(t, err)
 	if !ready.GetReady() || !ready.GetBound() {
@@ -334,15 +334,15 @@ func TestLostControlPlaneEndsTheRun(t *testing.T) {
 	must(t, err)
 	_, err = stream.Receive()
 	must(t, err)
-	eventually.True(t, "the run reaches the facade", func() bool { return p.held.Load() == 1 })
+	waittest.Until(t, "the run reaches the facade", func() bool { return p.held.Load() == 1 })
 	gone()
 	_ = stream.Close() // its context has ended
-	eventually.True(t, "the run ends", func() bool {
+	waittest.Until(t, "the run ends", func() bool {
 		ctx, _ := p.ctx(t, "")
 		c, err := p.CancelRun(ctx, &workerv1.CancelRunRequest{Envelope: p.stand.Envelope().Proto(), Reason: "disconnect"})
 		return err == nil && c.GetStopped()
 	})
-	eventually.True(t, "the facade is asked no more", func() bool { return p.held.Load() == 0 })
+	waittest.Until(t, "the facade is asked no more", func() bool { return p.held.Load() == 0 })
 	must(t, p.cmd.Process.Signal(os.Interrupt))
 	p.wantExit(t)
 }

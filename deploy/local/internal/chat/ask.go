@@ -93,10 +93,9 @@ func (c Config) askForm(i event.InterruptRequested) (event.ResumeDecision, bool)
 		}
 	}
 	form, err := json.Marshal(values)
-	if err != nil { // a default value that is no JSON, which no interrupt has
-		return event.ResumeDecision{Dismiss: true}, true
-	}
-	return event.ResumeDecision{Form: event.Object(form)}, true
+	// It fails for a default value that is no JSON, which no interrupt has; and nothing is
+	// decided for the user then.
+	return event.ResumeDecision{Form: event.Object(form)}, err == nil
 }
 
 // describe is the line before a field.

@@ -9,7 +9,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/harness"
 )
 
@@ -95,7 +95,7 @@ func TestNothingOutlivesARun(t *testing.T) {
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	}
 	// It has its SIGKILL, and dies when it is scheduled the next time.
-	eventually.True(t, "the child of the run dies", died)
+	waittest.Until(t, "the child of the run dies", died)
 }
 
 // What comes after the answer belongs to no turn.

@@ -12,7 +12,7 @@ import (
 	"cofferdam.dev/pkg/gen/harness/worker/v1/workerv1connect"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 )
 
 // TestDoor is the table of every operation, on the RPC and on the protocol's own
@@ -132,7 +132,7 @@ func running(t *testing.T, s *rpctest.Stand) *worker {
 	must(t, err)
 	_, err = w.Start(t.Context(), s.Envelope(), turn, nil)
 	must(t, err)
-	eventually.True(t, "the run begins", func() bool { return w.adapter.streams.Load() == 1 })
+	waittest.Until(t, "the run begins", func() bool { return w.adapter.streams.Load() == 1 })
 	return w
 }
 
@@ -145,7 +145,7 @@ func interrupted(t *testing.T, s *rpctest.Stand) *worker {
 	must(t, err)
 	_, err = w.Start(t.Context(), s.Envelope(), turn, nil)
 	must(t, err)
-	eventually.True(t, "an interrupt is pending", func() bool { _, pending := w.Interrupt(); return pending })
+	waittest.Until(t, "an interrupt is pending", func() bool { _, pending := w.Interrupt(); return pending })
 	return w
 }
 

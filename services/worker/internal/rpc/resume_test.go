@@ -14,7 +14,7 @@ import (
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/harness"
 )
 
@@ -103,15 +103,15 @@ func TestResumeThatRuns(t *testing.T) {
 		defer gone()
 		done := make(chan error, 1)
 		go func() { done <- c.resume(ctx, resumeRequest(c.stand.Envelope(), askForm("int-1")), func(received) {}) }()
-		eventually.True(t, "the run begins", func() bool { return c.adapter.streams.Load() == 1 })
+		waittest.Until(t, "the run begins", func() bool { return c.adapter.streams.Load() == 1 })
 		wantCode(t, c.resume(c.ctx(t), resumeRequest(c.stand.Envelope(), askForm("int-1")), func(received) {}), fault.AlreadyRunning)
 		gone()
 		if err := <-done; err == nil {
 			t.Error("the stream ended cleanly")
 		}
-		eventually.True(t, "the harness ends", func() bool { return c.adapter.ended.Load() == 1 })
+		waittest.Until(t, "the harness ends", func() bool { return c.adapter.ended.Load() == 1 })
 		var end event.Data
-		eventually.True(t, "the run has its terminal", func() bool {
+		waittest.Until(t, "the run has its terminal", func() bool {
 			return c.resume(c.ctx(t), resumeRequest(c.stand.Envelope(), askForm("int-1")), func(r received) { end = r.Event.Data }) == nil
 		})
 		if want := (event.RunCancelled{Reason: event.CancelledByDisconnect, SideEffectStatus: event.SideEffectsNone}); end != want {

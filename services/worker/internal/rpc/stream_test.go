@@ -20,7 +20,7 @@ import (
 	workerv1 "cofferdam.dev/pkg/gen/harness/worker/v1"
 	"cofferdam.dev/pkg/rpc"
 	"cofferdam.dev/pkg/rpc/rpctest"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/harness"
 	"cofferdam.dev/services/worker/internal/workerclient"
 )
@@ -75,7 +75,7 @@ func TestStartAgain(t *testing.T) {
 		if !answer.GetActive() {
 			t.Error("the run was not active")
 		}
-		eventually.True(t, "the run stops", func() bool {
+		waittest.Until(t, "the run stops", func() bool {
 			answer, err = c.cancel(c.ctx(t), &workerv1.CancelRunRequest{Envelope: env.Proto(), Reason: "client_request"})
 			return err != nil || answer.GetStopped()
 		})
@@ -132,10 +132,10 @@ func TestDisconnect(t *testing.T) {
 				if err == nil {
 					t.Error("the stream ended cleanly")
 				}
-				eventually.True(t, "the harness ends", func() bool { return c.adapter.ended.Load() == 1 })
+				waittest.Until(t, "the harness ends", func() bool { return c.adapter.ended.Load() == 1 })
 				// Only now is its terminal asked for.
 				var end event.Data
-				eventually.True(t, "the run has its terminal", func() bool {
+				waittest.Until(t, "the run has its terminal", func() bool {
 					end = nil
 					err := c.start(c.ctx(t), startRequest(c.stand.Envelope(), "hi"), func(r received) { end = r.Event.Data })
 					return err == nil
@@ -223,8 +223,8 @@ func readsNothing(t *testing.T, within time.Duration) int64 {
 	must(t, err)
 	res, err := workerclient.Routes{Client: c.client}.Send(t.Context(), http.MethodPost, "runs:start", body)
 	must(t, err)
-	eventually.True(t, "the harness ends after the deadline", func() bool { return c.adapter.ended.Load() == 1 })
-	eventually.True(t, "the handler ends", func() bool { return handlers.Load() == 0 })
+	waittest.Until(t, "the harness ends after the deadline", func() bool { return c.adapter.ended.Load() == 1 })
+	waittest.Until(t, "the handler ends", func() bool { return handlers.Load() == 0 })
 	_, err = io.Copy(io.Discard, res.Body)
 	if err == nil {
 		t.Error("the stream ended cleanly")
@@ -309,7 +309,7 @@ func TestShutdownGoesOnWithoutItsCaller(t *testing.T) {
 	c := w.dial(t, newConnectWire)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = c.start(c.ctx(t), startRequest(c.stand.Envelope(), "hi"), func(received) {}) })
-	eventually.True(t, "the run begins", func() bool { return w.adapter.streams.Load() == 1 })
+	waittest.Until(t, "the run begins", func() bool { return w.adapter.streams.Load() == 1 })
 	ctx, gone := context.WithCancel(c.ctx(t))
 	answer := make(chan error, 1)
 	go func() { answer <- c.shutdown(ctx, &workerv1.ShutdownRequest{Envelope: c.stand.Envelope().Proto()}) }()

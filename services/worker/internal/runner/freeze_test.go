@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/runnerclient"
@@ -31,7 +31,7 @@ func TestFreeze(t *testing.T) {
 	}
 	p := begin(t, w, shell(`for i in 1 2 3 4; do setsid sh -c 'while :; do printf x >> count; done' & done; echo ready; wait`))
 	line(t, p)
-	eventually.True(t, "something is written", func() bool { _, err := os.Stat(count); return err == nil && size() > 10 })
+	waittest.Until(t, "something is written", func() bool { _, err := os.Stat(count); return err == nil && size() > 10 })
 	for range 20 {
 		must(t, w.Freeze(t.Context()))
 		must(t, w.Freeze(t.Context())) // twice is harmless
@@ -43,7 +43,7 @@ func TestFreeze(t *testing.T) {
 			t.Fatalf("%d bytes were written by what is frozen", after-before)
 		}
 		must(t, w.Thaw(t.Context()))
-		eventually.True(t, "it goes on", func() bool { return size() > before })
+		waittest.Until(t, "it goes on", func() bool { return size() > before })
 	}
 	must(t, w.Freeze(t.Context()))
 	must(t, w.KillAll(t.Context(), 0))

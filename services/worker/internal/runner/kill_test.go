@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/runnerclient"
@@ -123,7 +123,7 @@ exec perl -e '$SIG{TERM} = "IGNORE"; for (;;) { my $p = fork; if (!defined $p) {
 		apart(t, w) // or the bound would count the test's own processes
 		p := begin(t, w, shell(bomb))
 		line(t, p)
-		eventually.True(t, "many processes", func() bool { return len(processes(t, s)) > 100 })
+		waittest.Until(t, "many processes", func() bool { return len(processes(t, s)) > 100 })
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
 		must(t, w.KillAll(ctx, 10*time.Millisecond))
@@ -203,7 +203,7 @@ func TestRunnerVanishes(t *testing.T) {
 		_, err := w.Start(t.Context(), shell("true"))
 		wantCode(t, err, fault.SandboxEvicted)
 		// The program is told to go with the runner, wherever that ran.
-		eventually.True(t, "the end of the program", func() bool {
+		waittest.Until(t, "the end of the program", func() bool {
 			for _, pid := range children {
 				if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline")); err == nil && strings.Contains(string(b), "sleep") {
 					return false

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runner"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
@@ -192,7 +192,7 @@ i=0; while [ $i -lt 5000 ]; do echo "flood $i" >&2; i=$((i+1)); done; echo out`
 		if got := output(t, s.Dial(t), script); got != "out\n" {
 			t.Errorf("output %q", got)
 		}
-		eventually.True(t, "the count of what was dropped", func() bool { return strings.Contains(s.Log.String(), "lines of the program were dropped") })
+		waittest.Until(t, "the count of what was dropped", func() bool { return strings.Contains(s.Log.String(), "lines of the program were dropped") })
 		log := s.Log.String()
 		for _, want := range []string{`"level":"DEBUG","msg":"program","text":"say so"`, `"text":"x-goog-api-key: [redacted]"`} {
 			if !strings.Contains(log, want) {

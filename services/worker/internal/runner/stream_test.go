@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/runnerclient"
@@ -110,7 +110,7 @@ func TestInputEnds(t *testing.T) {
 		}
 		p = begin(t, w, shell("exec <&-; echo ready; exec sleep 600")) // closes it, and lives on
 		line(t, p)
-		eventually.True(t, "the write fails", func() bool { _, err := p.Stdin().Write([]byte("x")); return errors.Is(err, io.ErrClosedPipe) })
+		waittest.Until(t, "the write fails", func() bool { _, err := p.Stdin().Write([]byte("x")); return errors.Is(err, io.ErrClosedPipe) })
 	})
 }
 
@@ -149,7 +149,7 @@ func TestStartIsTakenBack(t *testing.T) {
 				continue
 			}
 			wantCode(t, err, fault.DeadlineExceeded)
-			eventually.True(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
+			waittest.Until(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
 		}
 		if got := output(t, w, "echo still works"); got != "still works\n" {
 			t.Errorf("%q", got)
@@ -228,7 +228,7 @@ func TestGarbage(t *testing.T) {
 			if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, unix.ECONNRESET) {
 				t.Errorf("the connection goes on: %v", err)
 			}
-			eventually.True(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
+			waittest.Until(t, "no process is left", func() bool { return len(processes(t, s)) == 0 })
 			w := s.Dial(t)
 			if got := output(t, w, "echo the next works"); got != "the next works\n" {
 				t.Errorf("%q", got)
@@ -348,7 +348,7 @@ func dial(t testing.TB, s *runnertest.Stand) *net.UnixConn {
 	t.Helper()
 	addr := &net.UnixAddr{Name: strings.TrimPrefix(s.Address, "unix://"), Net: "unix"}
 	var conn *net.UnixConn
-	eventually.True(t, "the runner listens", func() bool {
+	waittest.Until(t, "the runner listens", func() bool {
 		var err error
 		conn, err = net.DialUnix("unix", nil, addr)
 		return err == nil

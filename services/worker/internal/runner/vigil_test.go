@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/hosted"
 	"cofferdam.dev/services/worker/internal/runner/runnertest"
 	"cofferdam.dev/services/worker/internal/runnerclient"
@@ -45,7 +45,7 @@ func wantRan(t testing.TB, s *runnertest.Stand, p hosted.Program) {
 	if e := ended(t, p); e != (hosted.Exit{Code: -1, Signal: "SIGKILL", Reason: runnerproto.ReasonRan}) {
 		t.Errorf("exit %+v", e)
 	}
-	eventually.True(t, "nothing of the program is left", func() bool { return len(processes(t, s)) == 0 })
+	waittest.Until(t, "nothing of the program is left", func() bool { return len(processes(t, s)) == 0 })
 }
 
 // stopped reports whether all of these are, as the machine sees them.
@@ -100,7 +100,7 @@ func TestWakingIsNotHidden(t *testing.T) {
 				p := begin(t, w, alarmed(t, 300*time.Millisecond, 300*time.Millisecond, `sub { 1 while 1 }`))
 				line(t, p)
 				must(t, w.Freeze(t.Context()))
-				eventually.True(t, "it wakes", func() bool {
+				waittest.Until(t, "it wakes", func() bool {
 					pids := processes(t, s)
 					return len(pids) == 0 || !stopped(t, pids)
 				})

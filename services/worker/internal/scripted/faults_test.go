@@ -18,7 +18,7 @@ import (
 
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/worker/internal/session"
 )
 
@@ -105,7 +105,7 @@ func TestHang(t *testing.T) {
 	r := s.start(t, "run-1", `[{"do":"text","text":"x"},{"do":"hang"}]`)
 	_, err := r.Next(t.Context())
 	must(t, err)
-	eventually.True(t, "it hangs", func() bool {
+	waittest.Until(t, "it hangs", func() bool {
 		stacks := make([]byte, 1<<20)
 		return bytes.Contains(stacks[:goruntime.Stack(stacks, true)], []byte("(*hangStep).play"))
 	})

@@ -18,6 +18,7 @@ import (
 	agents "sigs.k8s.io/agent-sandbox/api/v1beta1"
 	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 
+	"cofferdam.dev/pkg/waittest"
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 	"cofferdam.dev/services/controlplane/internal/sandbox/sandboxtest"
 )
@@ -109,7 +110,7 @@ func (c *realCluster) provider(t *testing.T, change ...func(*Profile)) *Provider
 // full waits until the pool is.
 func (c *realCluster) full(t *testing.T, p *Provider) {
 	t.Helper()
-	until(t, "a full pool", func() bool { return p.caches.warm("workers") >= warmSize })
+	waittest.Until(t, "a full pool", func() bool { return p.caches.warm("workers") >= warmSize })
 }
 
 func (c *realCluster) deletePod(t *testing.T, in sandbox.Instance) {
@@ -118,16 +119,6 @@ func (c *realCluster) deletePod(t *testing.T, in sandbox.Instance) {
 	must(t, err)
 	for i := range pods.Items {
 		must(t, c.Core.CoreV1().Pods(c.namespace).Delete(t.Context(), pods.Items[i].Name, metav1.DeleteOptions{}))
-	}
-}
-
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !done(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("gave up waiting for %s", what)
-		}
-		sleep(t.Context(), 100*time.Millisecond)
 	}
 }
 

@@ -1,11 +1,11 @@
-package eventually_test
+package waittest_test
 
 import (
 	"runtime"
 	"testing"
 	"testing/synctest"
 
-	"cofferdam.dev/services/worker/internal/eventually"
+	"cofferdam.dev/pkg/waittest"
 )
 
 // failed is a test that stops where it fails.
@@ -23,14 +23,14 @@ func (f *failed) Fatalf(_ string, args ...any) {
 }
 
 // What comes late is waited for, and what never comes fails the test.
-func TestTrue(t *testing.T) {
+func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		eventually.True(t, "the third look", func() bool { looks++; return looks == 3 })
+		waittest.Until(t, "the third look", func() bool { looks++; return looks == 3 })
 		f, done := &failed{TB: t}, make(chan struct{})
 		go func() {
 			defer close(done)
-			eventually.True(f, "what never comes", func() bool { return false })
+			waittest.Until(f, "what never comes", func() bool { return false })
 		}()
 		<-done
 		if looks != 3 || f.says != "what never comes" {

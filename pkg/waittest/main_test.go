@@ -1,4 +1,4 @@
-package eventually_test
+package waittest_test
 
 import (
 	"testing"
