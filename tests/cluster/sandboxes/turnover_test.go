@@ -27,6 +27,8 @@ const (
 	// at a time make it slower.
 	someBindings = 24
 	someAtOnce   = 6
+	// progressEvery is after how many bindings a line says so: a thousand take a third of an hour.
+	progressEvery = 50
 	// tokenLife is how long one token of the callers is used.
 	tokenLife = 5 * time.Minute
 )
@@ -41,7 +43,7 @@ func TestTurnover(t *testing.T) {
 	s := &turnover{Installation: i, distinct: map[string]string{}}
 	watched := s.watch(t)
 	begun := time.Now()
-	var next atomic.Int64
+	var next, done atomic.Int64
 	var wg sync.WaitGroup
 	fresh := s.clients(t)
 	for range number(t, "AT_ONCE", someAtOnce) {
@@ -50,6 +52,9 @@ func TestTurnover(t *testing.T) {
 				if err := s.binding(t.Context(), fresh, n); err != nil {
 					t.Error(err)
 					return
+				}
+				if done := done.Add(1); done%progressEvery == 0 {
+					t.Logf("%d of %d bindings came and went in %.0f s", done, bindings, time.Since(begun).Seconds())
 				}
 			}
 		})

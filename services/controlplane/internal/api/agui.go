@@ -39,10 +39,9 @@ func (a *API) runAGUI(w http.ResponseWriter, r *http.Request, caller runs.Caller
 		return err
 	}
 	enc := agui.NewEncoder(in.ThreadID, in.RunID, agui.Echo(in), agui.Resumes(started.AskedBy, started.Carried))
-	a.streamOwn(w, r, caller, started.RunID, started.New, func(ctx context.Context, out *sse) stream {
+	return a.streamOwn(w, r, caller, started.RunID, started.New, func(ctx context.Context, out *sse) stream {
 		return a.aguiStream(ctx, caller, started.RunID, out, enc, 0)
 	})
-	return nil
 }
 
 func (a *API) startAGUI(r *http.Request, caller runs.Caller, agent string, in agui.Input) (runs.Started, error) {

@@ -71,8 +71,7 @@ func (a *API) chatStart(w http.ResponseWriter, r *http.Request, caller runs.Call
 	if err != nil {
 		return err
 	}
-	a.streamChat(w, r, caller, started, b.ConversationID, protocol)
-	return nil
+	return a.streamChat(w, r, caller, started, b.ConversationID, protocol)
 }
 
 func (a *API) chatRun(r *http.Request, caller runs.Caller, b chatBody) (runs.Started, error) {
@@ -86,8 +85,8 @@ func (a *API) chatRun(r *http.Request, caller runs.Caller, b chatBody) (runs.Sta
 	return a.cfg.Runs.Start(r.Context(), caller, req)
 }
 
-func (a *API) streamChat(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, conversation, protocol string) {
-	a.streamOwn(w, r, caller, started.RunID, started.New, func(ctx context.Context, out *sse) stream {
+func (a *API) streamChat(w http.ResponseWriter, r *http.Request, caller runs.Caller, started runs.Started, conversation, protocol string) error {
+	return a.streamOwn(w, r, caller, started.RunID, started.New, func(ctx context.Context, out *sse) stream {
 		if protocol == protocolCustom {
 			return a.customStream(ctx, caller, started.RunID, started.Carried, out, 0)
 		}
@@ -131,8 +130,7 @@ func (a *API) chatResume(w http.ResponseWriter, r *http.Request, caller runs.Cal
 	if err != nil {
 		return err
 	}
-	a.streamChat(w, r, caller, started, b.ConversationID, protocol)
-	return nil
+	return a.streamChat(w, r, caller, started, b.ConversationID, protocol)
 }
 
 // chatCancel serves POST /api/v1/chat/stream/cancel: it cancels what is under way

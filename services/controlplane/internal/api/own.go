@@ -21,8 +21,14 @@ const (
 
 // streamOwn streams a run to the request that it belongs to, if it is owned: the one
 // that started it, or its first stream where it awaits one. When that client goes
-// away, or falls too far behind, the run is cancelled.
-func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Caller, id string, own bool, open func(context.Context, *sse) stream) {
+// away, or falls too far behind, the run is cancelled. A request that is repeated owns
+// nothing, and is not_found where the events are not kept any more.
+func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Caller, id string, own bool, open func(context.Context, *sse) stream) error {
+	if !own {
+		if err := a.eventsKept(r.Context(), caller, id); err != nil {
+			return err
+		}
+	}
 	out, err := a.newSSE(w)
 	if err == nil {
 		o := runs.FollowOptions{}
@@ -35,6 +41,15 @@ func (a *API) streamOwn(w http.ResponseWriter, r *http.Request, caller runs.Call
 		a.disconnected(r, caller, id, errors.Is(err, runs.ErrBehind))
 	}
 	a.broken(r, err)
+	return nil
+}
+
+func (a *API) eventsKept(ctx context.Context, caller runs.Caller, id string) error {
+	status, err := a.cfg.Runs.Status(ctx, caller, id)
+	if err != nil {
+		return err
+	}
+	return status.EventsKept()
 }
 
 // disconnected cancels a run whose client is gone or too slow.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cofferdam.dev/pkg/binding"
 	"cofferdam.dev/pkg/binding/bindingtest"
 	"cofferdam.dev/pkg/event"
 	"cofferdam.dev/pkg/fault"
@@ -250,5 +251,47 @@ func TestEventsThatAreKeptNoLonger(t *testing.T) {
 	f.get(t, "/api/v1/runs/"+id).json(t, &run)
 	if run.State != "ended" || run.End != "success" {
 		t.Errorf("the run is %+v", run)
+	}
+}
+
+// A request that is repeated finds its run, and where the events of that are kept no
+// longer it says so instead of a stream that breaks off.
+func TestARepeatedRequestWhoseEventsAreKeptNoLonger(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		asks       func(**runstest.Stack) runstest.Script
+		before     string
+		path, body string
+		runs       int
+	}{
+		"agui":        {path: agui, body: goodAGUI, runs: 1},
+		"chat resume": {asks: asksOnce, before: goodChat, path: chatResume, body: goodChatResume, runs: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			backend := bindingtest.NewMemory()
+			f := newFixture(t, options{script: row.asks, domain: runstest.Options{Backend: backend}})
+			if row.before != "" {
+				f.post(t, chatStart, row.before)
+			}
+			if a := f.post(t, row.path, row.body); a.status != http.StatusOK || len(frames(t, a.body)) == 0 {
+				t.Fatalf("%d %s", a.status, a.body)
+			}
+			forgotten := 0
+			waittest.Until(t, "the runs are concluded, and their logs forgotten", func() bool {
+				ended, err := backend.EndedRuns(t.Context(), time.Now().Add(time.Hour), binding.EndedRun{}, row.runs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, run := range ended {
+					if err := backend.ForgetLog(t.Context(), run.RunID); err != nil {
+						t.Fatal(err)
+					}
+				}
+				forgotten += len(ended)
+				return forgotten == row.runs
+			})
+			refused(t, f.post(t, row.path, row.body), http.StatusNotFound, fault.NotFound, "events: ")
+		})
 	}
 }

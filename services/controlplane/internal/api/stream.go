@@ -56,8 +56,7 @@ func (a *API) streamRun(w http.ResponseWriter, r *http.Request, caller runs.Call
 			return err
 		}
 		if own {
-			a.streamOwn(w, r, caller, id, true, open)
-			return nil
+			return a.streamOwn(w, r, caller, id, true, open)
 		}
 	}
 	out, err := a.newSSE(w)
