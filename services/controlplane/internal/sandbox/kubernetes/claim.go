@@ -40,7 +40,7 @@ const (
 var (
 	errDisabled  = errors.New("the operator has switched the sandbox profile off")
 	errNoProfile = errors.New("no sandbox profile has this name and runs this harness: see --sandbox-profiles")
-	errForeign   = errors.New("the claim was made by somebody else, or for another profile")
+	errForeign   = errors.New("the claim was made by somebody else")
 	errMax       = errors.New("the profile has as many claims as it may")
 	errAway      = errors.New("the Kubernetes API does not answer")
 )
@@ -128,7 +128,7 @@ func (p *Provider) claimFor(ctx context.Context, profile *Profile, place *call) 
 	if _, before := p.exits.of(name); before {
 		claim, err := p.api.claim(ctx, name) // not asked for long: it may be given without
 		if err == nil && claim.DeletionTimestamp == nil {
-			return p.same(profile, claim)
+			return p.same(claim)
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
@@ -176,15 +176,15 @@ func (p *Provider) obtain(ctx context.Context, profile *Profile, place *call) (*
 		claim, err := p.api.claim(ctx, name)
 		switch {
 		case err == nil && claim.DeletionTimestamp != nil:
-			if claim, err = p.same(profile, claim); err != nil {
-				return claim, err
+			if _, err := p.same(claim); err != nil {
+				return nil, err
 			}
 			if err := p.gone(ctx, name, claim.UID); err != nil {
 				return nil, err
 			}
 			continue
 		case err == nil:
-			return p.same(profile, claim)
+			return p.same(claim)
 		case !apierrors.IsNotFound(err):
 			return nil, err
 		}
@@ -199,6 +199,9 @@ func (p *Provider) obtain(ctx context.Context, profile *Profile, place *call) (*
 			continue // another call was first, or the answer to this one was lost
 		case apierrors.IsForbidden(err) && overQuota(err.Error()):
 			return nil, fault.Wrap(err, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+		case apierrors.IsConflict(err):
+			// The quota that others are counted in at the same moment: nothing was decided.
+			return nil, apierrors.NewTooManyRequests(err.Error(), 1)
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 			return nil, fault.Wrap(err, fault.Internal, op) // rights, namespace or definitions are missing
 		default:
@@ -207,9 +210,9 @@ func (p *Provider) obtain(ctx context.Context, profile *Profile, place *call) (*
 	}
 }
 
-// same refuses a claim that is not what this one would have been.
-func (p *Provider) same(profile *Profile, claim *extensions.SandboxClaim) (*extensions.SandboxClaim, error) {
-	if !p.api.ours(claim) || claim.Spec.WarmPoolRef.Name != profile.WarmPool {
+// same refuses a claim that is not ours, whatever its name.
+func (p *Provider) same(claim *extensions.SandboxClaim) (*extensions.SandboxClaim, error) {
+	if !p.api.ours(claim) {
 		return nil, fault.Wrap(errForeign, fault.WorkerMismatch, "kubernetes.Claim")
 	}
 	return claim, nil
@@ -281,39 +284,58 @@ func (p *Provider) room(ctx context.Context, profile *Profile, place *call) erro
 // await waits for the answer to a claim and verifies it. The caches say when to look;
 // what is given was read from the API server.
 func (p *Provider) await(ctx context.Context, profile *Profile, claim *extensions.SandboxClaim) (sandbox.Instance, error) {
+	if claim.Spec.WarmPoolRef.Name != profile.WarmPool {
+		return sandbox.Instance{}, errPool
+	}
 	rung, stop := p.bell.listen(claim.UID)
 	defer stop()
 	next := newLooks()
 	defer next.Stop()
-	var awaySince, noNodeSince time.Time
-	var in sandbox.Instance
-	var err error
-	// A claim that was just made has no answer for a while.
-	for wait := !p.promising(profile, claim); ; wait = true {
-		if wait {
-			if werr := p.worthLooking(ctx, profile, claim, rung, next.C); werr != nil {
-				return sandbox.Instance{}, errors.Join(werr, err)
-			}
-		}
-		in, err = p.answered(ctx, profile, claim)
-		next.later()
-		switch {
-		case err == nil:
-			return in, nil
-		case ctx.Err() != nil:
-			return in, errors.Join(ctx.Err(), err)
-		case away(err) && !lasts(&awaySince, awayPatience):
-			if _, before := p.exits.of(claim.Name); before {
-				return in, err
-			}
-		case errors.Is(err, errUnschedulable) && !lasts(&noNodeSince, schedulePatience):
-			next.Reset(lookAfter) // what it takes is bounded
-		case errors.Is(err, errWaiting):
-			awaySince, noNodeSince = time.Time{}, time.Time{}
-		default:
-			return in, err
+	if !p.promising(profile, claim) { // one that was just made has no answer for a while
+		if err := p.worthLooking(ctx, profile, claim, rung, next.C); err != nil {
+			return sandbox.Instance{}, err
 		}
 	}
+	var patience patience
+	for {
+		in, err := p.answered(ctx, profile, claim)
+		if err == nil {
+			return in, nil
+		}
+		if ctx.Err() != nil {
+			return in, errors.Join(ctx.Err(), err)
+		}
+		if !patience.bears(err) {
+			return in, err
+		}
+		if _, before := p.exits.of(claim.Name); before && away(err) {
+			return in, err // it may be given without
+		}
+		next.later()
+		if errors.Is(err, errUnschedulable) {
+			next.Reset(lookAfter) // what it takes is bounded
+		}
+		if werr := p.worthLooking(ctx, profile, claim, rung, next.C); werr != nil {
+			return sandbox.Instance{}, errors.Join(werr, err)
+		}
+	}
+}
+
+// patience is with what may get over by itself: since when it is so, zero where it is not.
+type patience struct{ away, noNode time.Time }
+
+// bears reports whether it is worth looking again after a refusal.
+func (s *patience) bears(err error) bool {
+	switch {
+	case away(err):
+		return !lasts(&s.away, awayPatience)
+	case errors.Is(err, errUnschedulable):
+		return !lasts(&s.noNode, schedulePatience)
+	case errors.Is(err, errWaiting):
+		*s = patience{}
+		return true
+	}
+	return false
 }
 
 // lasts reports whether something has been so for that long.

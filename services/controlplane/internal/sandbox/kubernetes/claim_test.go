@@ -362,13 +362,11 @@ func TestALostCreate(t *testing.T) {
 	})
 }
 
-// A claim of that name that another installation made, or for another pool, is neither
-// used nor touched.
+// A claim of that name that another installation made is neither used nor touched.
 func TestSomebodyElsesClaim(t *testing.T) {
 	for name, change := range map[string]func(*extensions.SandboxClaim){
 		"another environment": func(c *extensions.SandboxClaim) { c.Labels[environmentLabel] = "0123" },
 		"no label":            func(c *extensions.SandboxClaim) { c.Labels = nil },
-		"another pool":        func(c *extensions.SandboxClaim) { c.Spec.WarmPoolRef.Name = "others" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -377,12 +375,89 @@ func TestSomebodyElsesClaim(t *testing.T) {
 			_, _ = p.api.create(t.Context(), "hc-1", "workers", time.Now().Add(time.Hour))
 			_, err := p.Claim(t.Context(), claimOf("hc-1"))
 			wantCode(t, name, err, fault.WorkerMismatch)
-			if name != "another pool" { // which is ours all the same
-				c.must(p.Release(t.Context(), "hc-1"))
-			}
+			c.must(p.Release(t.Context(), "hc-1"))
 			if left := c.claims(); !slices.Equal(left, []string{"hc-1"}) {
 				t.Errorf("left: %v", left)
 			}
+		})
+	}
+}
+
+// The operator has given the profile another pool, or put another profile of the harness
+// first: a claim of before is given back, and the next generation of the lease has one
+// that is right. One that is ending already is waited for.
+func TestAClaimOfThePoolOfBefore(t *testing.T) {
+	for name, ending := range map[string]bool{"it stands": false, "it is ending": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				before := c.provider()
+				_, err := before.Claim(t.Context(), claimOf("hc-1"))
+				c.must(err)
+				renamed := rightProfile()
+				renamed.WarmPool = "others"
+				p := c.provider(renamed)
+				next := "hc-2"
+				if ending {
+					next = "hc-1"
+					c.set(func() { c.keeps = true })
+					claim, err := p.api.claim(t.Context(), "hc-1")
+					c.must(err)
+					c.must(p.api.delete(t.Context(), "hc-1", claim.UID))
+					time.AfterFunc(time.Second, func() {
+						c.sweep(claim.UID)
+						c.must(c.custom.Tracker().Delete(claimResource, namespace, "hc-1"))
+					})
+				} else {
+					_, err = p.Claim(t.Context(), claimOf("hc-1"))
+					wantCode(t, "a claim of the pool of before", err, fault.SandboxEvicted)
+					if left := c.claims(); len(left) != 0 {
+						t.Errorf("left: %v", left)
+					}
+				}
+				if in, err := p.Claim(t.Context(), claimOf(next)); err != nil || in.UID != "pod-2" {
+					t.Errorf("the next one: %+v, %v", in, err)
+				}
+				if claim, err := p.api.claim(t.Context(), next); err != nil || claim.Spec.WarmPoolRef.Name != "others" {
+					t.Errorf("%+v, %v", claim, err)
+				}
+				c.must(before.Close())
+				c.must(p.Close())
+			})
+		})
+	}
+}
+
+// What the quota plugin says when two claims are counted at once, and before it has counted
+// at all, is no fault of ours: it is asked again, or told to come again.
+func TestAQuotaThatIsBusy(t *testing.T) {
+	conflict := apierrors.NewConflict(corev1.Resource("resourcequotas"), "sandboxes", errors.New("the object has been modified"))
+	unknown := apierrors.NewForbidden(claimResource.GroupResource(), "hc-1", errors.New("status unknown for quota: sandboxes, resources: count/sandboxclaims"))
+	for name, row := range map[string]struct {
+		err   error
+		times int
+		want  fault.Code
+	}{
+		"a moment":     {conflict, 3, ""},
+		"all the time": {conflict, 1 << 20, fault.SandboxCapacity},
+		"not counted":  {unknown, 1, fault.SandboxCapacity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				p := c.provider()
+				c.custom.PrependReactor("create", "sandboxclaims", func(kubetesting.Action) (bool, runtime.Object, error) {
+					row.times--
+					return row.times >= 0, nil, row.err
+				})
+				in, err := p.Claim(within(t, time.Minute), claimOf("hc-1"))
+				if row.want != "" {
+					wantCode(t, name, err, row.want)
+				} else if err != nil || in.UID != "pod-1" {
+					t.Errorf("%+v, %v", in, err)
+				}
+				c.must(p.Close())
+			})
 		})
 	}
 }

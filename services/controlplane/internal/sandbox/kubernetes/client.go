@@ -193,5 +193,8 @@ func away(err error) bool {
 		status.Status().Code >= 500
 }
 
-// overQuota reports whether the namespace holds no more.
-func overQuota(message string) bool { return strings.Contains(message, "exceeded quota") }
+// overQuota reports whether the namespace holds no more, or nobody has counted yet what it
+// holds.
+func overQuota(message string) bool {
+	return strings.Contains(message, "exceeded quota") || strings.Contains(message, "status unknown for quota")
+}

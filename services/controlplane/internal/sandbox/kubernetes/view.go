@@ -38,6 +38,7 @@ const (
 	errQuota         = verdict("the quota of the namespace is used up")
 	errOperator      = verdict("the cluster has not what the profile names")
 	errStopped       = verdict("the pod has ended, or is ending")
+	errPool          = verdict("the claim is of a pool that is not the profile's any more")
 )
 
 // view is what there is of one claim, as read at one time.
@@ -361,7 +362,7 @@ func refused(err error, op string) error {
 	switch {
 	case errors.Is(err, errCold), errors.Is(err, errQuota), errors.Is(err, errUnschedulable):
 		return fault.Wrap(err, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
-	case errors.Is(err, errMany), errors.Is(err, errOther), errors.Is(err, errEnding):
+	case errors.Is(err, errMany), errors.Is(err, errOther), errors.Is(err, errEnding), errors.Is(err, errPool):
 		return fault.Wrap(err, fault.SandboxEvicted, op)
 	case errors.Is(err, errOperator), errors.Is(err, errProfile):
 		return fault.Wrap(err, fault.WorkerMismatch, op)
