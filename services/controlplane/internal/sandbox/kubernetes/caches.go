@@ -29,11 +29,17 @@ const (
 type caches struct {
 	claims, sandboxes, pods cache.SharedIndexInformer
 	logger                  *slog.Logger
-	bell                    *bell
-	exits                   *exits
+	listeners
 }
 
-func newCaches(api client, resync time.Duration, logger *slog.Logger, b *bell, e *exits) (*caches, error) {
+// listeners are told of what the caches hear.
+type listeners struct {
+	bell   *bell
+	exits  *exits
+	traces *traces
+}
+
+func newCaches(api client, resync time.Duration, logger *slog.Logger, told listeners) (*caches, error) {
 	indexers := func() cache.Indexers {
 		return cache.Indexers{
 			byClaimUID: func(o any) ([]string, error) { return nonEmpty(labelOf(o)), nil },
@@ -45,7 +51,7 @@ func newCaches(api client, resync time.Duration, logger *slog.Logger, b *bell, e
 		claims:    dynamicinformer.NewFilteredDynamicInformer(api.Custom, claimResource, api.namespace, resync, cache.Indexers{}, ours).Informer(),
 		sandboxes: dynamicinformer.NewFilteredDynamicInformer(api.Custom, sandboxResource, api.namespace, resync, indexers(), nil).Informer(),
 		pods:      coreinformers.NewFilteredPodInformer(api.Core, api.namespace, resync, indexers(), nil),
-		logger:    logger, bell: b, exits: e,
+		logger:    logger, listeners: told,
 	}
 	for _, informer := range c.all() {
 		if err := informer.SetWatchErrorHandlerWithContext(c.lost); err != nil {
@@ -124,8 +130,11 @@ func (c *caches) deleted(o any) {
 	if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = unknown.Obj
 	}
-	if pod, ok := o.(*corev1.Pod); ok {
-		c.exits.ended(pod, true)
+	switch gone := o.(type) {
+	case *corev1.Pod:
+		c.exits.ended(gone, true)
+	case *extensions.SandboxClaim:
+		c.traces.note(gone.Name, gone.UID)
 	}
 	c.ring(o)
 }
@@ -145,11 +154,8 @@ func (c *caches) ring(o any) {
 // view is what the caches know of a claim. It decides nothing.
 func (c *caches) view(key string, uid types.UID) view {
 	var v view
-	if o, ok, err := c.claims.GetStore().GetByKey(key); err == nil && ok {
-		v.claim = as[extensions.SandboxClaim](o)
-	}
-	if v.claim != nil && v.claim.UID != uid {
-		v.claim = nil
+	if claim := c.claim(key); claim != nil && claim.UID == uid {
+		v.claim = claim
 	}
 	for _, o := range indexed(c.sandboxes, byClaimUID, uid) {
 		if s := as[agents.Sandbox](o); s != nil {
@@ -162,6 +168,15 @@ func (c *caches) view(key string, uid types.UID) view {
 		}
 	}
 	return v
+}
+
+// claim gives the one of a key, nil where none is known.
+func (c *caches) claim(key string) *extensions.SandboxClaim {
+	o, ok, err := c.claims.GetStore().GetByKey(key)
+	if err != nil || !ok {
+		return nil
+	}
+	return as[extensions.SandboxClaim](o)
 }
 
 // revisions are how much of sandboxes and pods the caches know.

@@ -63,6 +63,7 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 	if err != nil {
 		return p.withoutAPI(ctx, c.Name, err, op)
 	}
+	p.traces.note(c.Name, claim.UID)
 	in, err := p.await(ctx, profile, claim)
 	switch {
 	case err == nil:
@@ -179,7 +180,8 @@ func (p *Provider) obtain(ctx context.Context, profile *Profile, place *call) (*
 			if _, err := p.same(claim); err != nil {
 				return nil, err
 			}
-			if err := p.gone(ctx, name, claim.UID); err != nil {
+			p.traces.note(name, claim.UID)
+			if err := p.allGone(ctx, name, []types.UID{claim.UID}); err != nil {
 				return nil, err
 			}
 			continue
@@ -187,6 +189,13 @@ func (p *Provider) obtain(ctx context.Context, profile *Profile, place *call) (*
 			return p.same(claim)
 		case !apierrors.IsNotFound(err):
 			return nil, err
+		}
+		// What somebody deleted in the background may have left its pod.
+		if uids, _ := p.leftFor(name); len(uids) > 0 {
+			if err := p.allGone(ctx, name, uids); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if err := p.room(ctx, profile, place); err != nil {
 			return nil, err

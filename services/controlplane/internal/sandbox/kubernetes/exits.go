@@ -19,10 +19,30 @@ const keptGone = 1024
 // reasonPatience is how long a pod may take to say why its container has ended.
 const reasonPatience = 5 * time.Second
 
+// clockSkew is by how much the clocks of the sandbox controller, of the API server and of
+// this process may differ.
+const clockSkew = 5 * time.Second
+
 // given is an instance that this process gave, until it has ended or was released.
 type given struct {
 	sandbox.Instance
 	shutdown time.Time
+}
+
+// over reports whether a pod ended when its time was over: when it was told to, by the API
+// server's clock, or else now.
+func (g given) over(pod *corev1.Pod) bool {
+	if g.shutdown.IsZero() {
+		return false
+	}
+	at := time.Now()
+	if told := pod.DeletionTimestamp; told != nil {
+		at = told.Time
+		if grace := pod.DeletionGracePeriodSeconds; grace != nil {
+			at = at.Add(-time.Duration(*grace) * time.Second)
+		}
+	}
+	return !at.Before(g.shutdown.Add(-clockSkew))
 }
 
 // exits remembers what was given and tells once when it is gone.
@@ -79,15 +99,13 @@ func (e *exits) forget(claimName string) {
 }
 
 // ended notes that a pod has ended, or is ending. final says that no more will be heard
-// of it.
+// of it. What was last heard of it may be of when it was warm: whether it was given is known
+// by its UID, and not by its label.
 func (e *exits) ended(pod *corev1.Pod, final bool) {
-	if pod.Labels[claimUIDLabel] == "" {
-		return // a warm one, which is nobody's
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	limit := limitOf(pod)
-	if g, ok := e.byUID[pod.UID]; ok && limit == "" && !g.shutdown.IsZero() && !time.Now().Before(g.shutdown) {
+	if g, ok := e.byUID[pod.UID]; ok && limit == "" && g.over(pod) {
 		limit = sandbox.LimitLifetime
 	}
 	if limit == "" && !final && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	kubetesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"cofferdam.dev/services/controlplane/internal/sandbox"
 )
@@ -104,6 +109,69 @@ func TestTheLifetime(t *testing.T) {
 	})
 }
 
+// The controller ends a sandbox by its own clock, and the pod says by the API server's when
+// it was told to: ours, and when we hear of it, decide nothing.
+func TestWhatTheLifetimeEnded(t *testing.T) {
+	for name, row := range map[string]struct {
+		says        bool          // whether the pod says when it was told to end
+		told, heard time.Duration // after the time was over
+		want        sandbox.Limit
+	}{
+		"at its time":              {true, 0, time.Second, sandbox.LimitLifetime},
+		"by a clock that is ahead": {true, -3 * time.Second, -2 * time.Second, sandbox.LimitLifetime},
+		"long before":              {true, -time.Minute, -time.Minute, ""},
+		"long before, heard late":  {true, -time.Minute, time.Hour, ""},
+		"it does not say":          {false, 0, 0, sandbox.LimitLifetime},
+		"it does not say, early":   {false, 0, -time.Minute, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newExits(slog.New(slog.DiscardHandler))
+				over := time.Now().Add(-row.heard)
+				e.give(sandbox.Instance{ClaimName: "hc-1", UID: "pod-1"}, over)
+				pod := rightPod("pool-1", "sandbox-1", "pod-1", "claim-1")
+				if row.says {
+					grace := int64(10)
+					told := metav1.NewTime(over.Add(row.told + 10*time.Second))
+					pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &told, &grace
+				}
+				e.ended(pod, true)
+				if got := <-e.told; got.Limit != row.want {
+					t.Errorf("%+v", got)
+				}
+				e.close()
+			})
+		})
+	}
+}
+
+// A pod that was warm when the caches last heard of it, and was given meanwhile, ends in a
+// list that was made anew: what they know of it says nobody's, and it is told all the same.
+func TestTheEndOfAPodThatWasWarm(t *testing.T) {
+	for name, late := range map[string]bool{"given before": false, "given after": true} {
+		e := newExits(slog.New(slog.DiscardHandler))
+		in := sandbox.Instance{ClaimName: "hc-1", UID: "pod-1"}
+		if !late {
+			e.give(in, time.Time{})
+		}
+		warm := rightPod("pool-1", "sandbox-1", "pod-1", "")
+		warm.Labels = nil
+		(&caches{listeners: listeners{newBell(), e, newTraces()}}).deleted(cache.DeletedFinalStateUnknown{Key: "sandboxes/pool-1", Obj: warm})
+		if late {
+			e.give(in, time.Time{})
+		}
+		select {
+		case got := <-e.told:
+			if got != (sandbox.Exit{ClaimName: "hc-1", UID: "pod-1"}) {
+				t.Errorf("%s: %+v", name, got)
+			}
+		default:
+			t.Errorf("%s: nothing was told", name)
+		}
+		e.close()
+	}
+}
+
 // What ended while the claim was being answered is told all the same.
 func TestAnEndBeforeItWasGiven(t *testing.T) {
 	e := newExits(newCluster(t).provider().cfg.Logger)
@@ -158,6 +226,92 @@ func TestRelease(t *testing.T) {
 			t.Errorf("told: %+v", exit)
 		}
 	})
+}
+
+// A claim that somebody deletes in the background is gone at once, and its pod runs on for
+// its grace: until it has ended nothing is released, by whichever replica, and no other
+// claim has the name.
+func TestAClaimThatIsDeletedByHand(t *testing.T) {
+	for name, row := range map[string]struct {
+		replica string
+		again   bool // the name is claimed again, and not released
+	}{
+		"released by who gave it":         {"gave", false},
+		"released by who watched":         {"watched", false},
+		"released by who started since":   {"started", false},
+		"released by who is told nothing": {"deaf", false},
+		"claimed again":                   {"gave", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				deaf := row.replica == "deaf"
+				c.custom.PrependWatchReactor("sandboxclaims", func(kubetesting.Action) (bool, watch.Interface, error) { return deaf, watch.NewFake(), nil })
+				p := c.provider()
+				watched := c.provider()
+				_, err := p.Claim(t.Context(), claimOf("hc-1"))
+				c.must(err)
+				synctest.Wait()
+				c.deleteByHand("hc-1", row.replica != "started")
+				if row.replica == "started" {
+					since := c.provider()
+					time.AfterFunc(100*time.Millisecond, func() { c.collect("pool-1") })
+					defer func() { c.must(since.Close()) }()
+					p, watched = since, p
+				}
+				if row.replica == "watched" {
+					p, watched = watched, p
+				}
+				synctest.Wait()
+				end := func(ctx context.Context) error {
+					if row.again {
+						_, err := p.Claim(ctx, claimOf("hc-1"))
+						return err
+					}
+					return p.Release(ctx, "hc-1")
+				}
+				if err := end(within(t, 2*time.Second)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("while the pod runs: %v", err)
+				}
+				c.pod("pool-1", func(*corev1.Pod) bool { return false })
+				c.must(end(t.Context()))
+				l := c.countLists()
+				c.must(end(t.Context()))
+				if n := l.now.Load(); n != 0 && !row.again {
+					t.Errorf("%d lists for what is known to be gone", n)
+				}
+				c.must(p.Close())
+				c.must(watched.Close())
+			})
+		})
+	}
+}
+
+// What is remembered of names is bounded, those that were heard of last are, and what has
+// ended does not come back by an event that is late.
+func TestTraces(t *testing.T) {
+	tr := newTraces()
+	tr.note("hc-0", "first")
+	for i := range keptTraces {
+		tr.note("hc-0", "first")
+		tr.note(fmt.Sprint("hc-", i+1), "uid")
+	}
+	if len(tr.left) != keptTraces || len(tr.order) != keptTraces {
+		t.Errorf("%d names, %d in order", len(tr.left), len(tr.order))
+	}
+	if _, known := tr.of("hc-1"); known {
+		t.Error("the oldest is remembered")
+	}
+	tr.note("hc-0", "second")
+	tr.end("hc-0", "first")
+	tr.note("hc-0", "first")
+	if uids, known := tr.of("hc-0"); !known || !slices.Equal(uids, []types.UID{"second"}) {
+		t.Errorf("%v, %v", uids, known)
+	}
+	tr.end("hc-0", "second")
+	if uids, known := tr.of("hc-0"); !known || len(uids) != 0 {
+		t.Errorf("%v, %v", uids, known)
+	}
 }
 
 // The claims outlive the provider: another replica, or the same one started again, has

@@ -218,6 +218,26 @@ func (c *cluster) delete(a kubetesting.Action) (bool, runtime.Object, error) {
 	return true, nil, c.custom.Tracker().Delete(claimResource, namespace, action.Name)
 }
 
+// deleteByHand removes a claim as a deletion in the background does: nothing of it is left
+// but its pod, which has a while to end, and for a moment its sandbox.
+func (c *cluster) deleteByHand(name string, sandboxToo bool) {
+	c.t.Helper()
+	raw, err := c.custom.Tracker().Get(claimResource, namespace, name)
+	c.must(err)
+	box := c.claim(raw).Status.SandboxStatus.Name
+	c.must(c.custom.Tracker().Delete(claimResource, namespace, name))
+	if sandboxToo {
+		c.collect(box)
+	}
+}
+
+// collect is what becomes of the sandbox of such a claim.
+func (c *cluster) collect(box string) {
+	c.t.Helper()
+	c.must(c.custom.Tracker().Delete(sandboxResource, namespace, box))
+	c.pod(box, func(pod *corev1.Pod) bool { now := metav1.Now(); pod.DeletionTimestamp = &now; return true })
+}
+
 func (c *cluster) claim(o runtime.Object) *extensions.SandboxClaim {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {

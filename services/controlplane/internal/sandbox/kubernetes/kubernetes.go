@@ -120,6 +120,7 @@ type Provider struct {
 	making making
 	bell   *bell
 	exits  *exits
+	traces *traces
 	gauges metric.Registration
 	close  func() error
 }
@@ -131,10 +132,10 @@ var _ sandbox.Provider = (*Provider)(nil)
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	orDefault(&cfg.Resync, DefaultResync)
 	p := &Provider{
-		cfg: cfg, bell: newBell(), exits: newExits(cfg.Logger),
+		cfg: cfg, bell: newBell(), exits: newExits(cfg.Logger), traces: newTraces(),
 		api: client{API: cfg.API, namespace: cfg.Namespace, environment: environmentDigest(cfg.Environment, cfg.TrustDomain)},
 	}
-	caches, err := newCaches(p.api, cfg.Resync, cfg.Logger, p.bell, p.exits)
+	caches, err := newCaches(p.api, cfg.Resync, cfg.Logger, listeners{p.bell, p.exits, p.traces})
 	if err != nil {
 		return nil, err
 	}

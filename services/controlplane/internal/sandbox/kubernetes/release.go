@@ -5,7 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 
 	"cofferdam.dev/pkg/fault"
 	"cofferdam.dev/pkg/identity"
@@ -19,33 +21,65 @@ func (p *Provider) Release(ctx context.Context, claimName string) error {
 	claim, err := p.api.claim(ctx, claimName)
 	switch {
 	case apierrors.IsNotFound(err):
-		return p.released(ctx, claimName, op)
+		p.exits.forget(claimName)
 	case err != nil:
 		return unanswered(ctx, err, op)
 	case !p.api.ours(claim):
 		p.cfg.Logger.WarnContext(ctx, "a claim is somebody else's and is left alone", "claim", claimName)
 		return nil
+	default:
+		p.traces.note(claimName, claim.UID)
+		p.exits.forget(claimName)
+		if err := p.api.delete(ctx, claimName, claim.UID); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return unanswered(ctx, err, op)
+		}
 	}
-	p.exits.forget(claimName)
-	if err := p.api.delete(ctx, claimName, claim.UID); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	uids, err := p.leftOf(ctx, claimName)
+	if err != nil {
 		return unanswered(ctx, err, op)
 	}
-	if err := p.gone(ctx, claimName, claim.UID); err != nil {
+	if err := p.allGone(ctx, claimName, uids); err != nil {
 		return unanswered(ctx, err, op)
 	}
 	return nil
 }
 
-// released sees to what was given to a claim that somebody else has deleted: its pod
-// may be there a little longer.
-func (p *Provider) released(ctx context.Context, claimName, op string) error {
-	in, ok := p.exits.of(claimName)
-	if !ok {
-		return nil
+// leftOf gives the claims of a name of which something may be left, whoever deleted them
+// and however. Where this process has heard of no such claim, which may have been gone
+// before it started, a sandbox still says whose it was.
+func (p *Provider) leftOf(ctx context.Context, name string) ([]types.UID, error) {
+	uids, known := p.leftFor(name)
+	if known {
+		return uids, nil
 	}
-	p.exits.forget(claimName)
-	if err := p.gone(ctx, claimName, types.UID(in.ClaimUID)); err != nil {
-		return unanswered(ctx, err, op)
+	sandboxes, err := p.api.sandboxes(ctx, claimUIDLabel, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sandboxes {
+		if owner := metav1.GetControllerOf(s); owner != nil && owner.Kind == extensions.SandboxClaimKind && owner.Name == name {
+			p.traces.note(name, owner.UID)
+			uids = append(uids, owner.UID)
+		}
+	}
+	return uids, nil
+}
+
+// leftFor is leftOf as far as this process has heard.
+func (p *Provider) leftFor(name string) (uids []types.UID, known bool) {
+	if claim := p.caches.claim(p.api.namespace + "/" + name); claim != nil {
+		p.traces.note(name, claim.UID) // or a watch has not told of its end yet
+	}
+	return p.traces.of(name)
+}
+
+// allGone waits until nothing is left of these claims of a name.
+func (p *Provider) allGone(ctx context.Context, name string, uids []types.UID) error {
+	for _, uid := range uids {
+		if err := p.gone(ctx, name, uid); err != nil {
+			return err
+		}
+		p.traces.end(name, uid)
 	}
 	return nil
 }
@@ -65,29 +99,37 @@ func unanswered(ctx context.Context, err error, op string) error {
 // given and is not known to have ended is alive: who uses it finds out.
 func (p *Provider) Alive(ctx context.Context, claimName, uid string) (bool, error) {
 	const op = "kubernetes.Alive"
-	claim, err := p.api.claim(ctx, claimName)
-	var v view
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err == nil && (!p.api.ours(claim) || claim.DeletionTimestamp != nil):
-		return false, nil
-	case err == nil:
-		v, err = p.look(ctx, claimName, claim.UID)
+	alive, err := p.alive(ctx, claimName, uid)
+	if err == nil {
+		return alive, nil
 	}
-	switch {
-	case err == nil:
-		a, refusal := v.single()
-		return refusal == nil && a.pod != nil && string(a.pod.UID) == uid && !ended(a.pod), nil
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return false, fault.From(ctx.Err(), op)
-	case !away(err):
+	}
+	if !away(err) {
 		return false, fault.Wrap(err, fault.Internal, op)
 	}
 	if in, ok := p.exits.of(claimName); ok && in.UID == uid {
 		return true, nil
 	}
 	return false, fault.Wrap(err, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+}
+
+// alive asks the API server.
+func (p *Provider) alive(ctx context.Context, claimName, uid string) (bool, error) {
+	claim, err := p.api.claim(ctx, claimName)
+	if err != nil {
+		return false, ignoreGone(err)
+	}
+	if !p.api.ours(claim) || claim.DeletionTimestamp != nil {
+		return false, nil
+	}
+	v, err := p.look(ctx, claimName, claim.UID)
+	if err != nil {
+		return false, err
+	}
+	a, refusal := v.single()
+	return refusal == nil && a.pod != nil && string(a.pod.UID) == uid && !ended(a.pod), nil
 }
 
 // List implements sandbox.Provider: the claims of this installation, whichever replica
