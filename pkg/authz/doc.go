@@ -16,7 +16,7 @@ const (
 	// CanInvoke is asked of an agent before a run, and of an agent and a tool
 	// before each call of a tool.
 	CanInvoke = "can_invoke"
-	// Operator is asked of [System] on the operator's port.
+	// Operator is asked of [System] for the routes of operators, at whichever address.
 	Operator = "operator"
 	// Member is of an organization; it is never asked for by itself.
 	Member = "member"

@@ -58,7 +58,7 @@ func (b *Base) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&b.TrustDomain, "trust-domain", "", "SPIFFE trust domain, such as example.org")
 	fs.StringVar(&b.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&b.OTLPEndpoint, "otlp-endpoint", "", "URL of an OTLP/HTTP collector for traces (default none)")
-	fs.DurationVar(&b.DrainTimeout, "drain-timeout", 10*time.Second, "how long open requests may go on after the signal to stop")
+	fs.DurationVar(&b.DrainTimeout, "drain-timeout", 10*time.Second, "how long open requests may go on after the signal to stop, at most 5m")
 	b.Identity.RegisterFlags(fs)
 }
 
@@ -104,6 +104,11 @@ func Parse(name string, args, environ []string, cfg Config, help io.Writer) erro
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(help)
 	cfg.Flags(fs)
+	fs.Usage = func() {
+		_, _ = fmt.Fprintf(help, "Usage of %s:\n", name) // whoever reads it has gone away
+		fs.PrintDefaults()
+		_, _ = fmt.Fprintf(help, "A flag that is not given is read from the environment: -drain-timeout from %s, and so on; a variable of that prefix that names no flag is an error.\n", variable("drain-timeout"))
+	}
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -114,6 +119,11 @@ func Parse(name string, args, environ []string, cfg Config, help io.Writer) erro
 		return err
 	}
 	return cfg.Validate()
+}
+
+// variable is the name of a flag in the environment.
+func variable(name string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
 func fromEnviron(fs *flag.FlagSet, environ []string) error {

@@ -26,6 +26,7 @@ const (
 
 	maxTakeOver    = 10 * time.Minute
 	maxCancelGrace = time.Minute
+	minIdleAfter   = time.Second
 )
 
 // Config of the control plane.
@@ -86,6 +87,9 @@ const (
 	minKeepEvents     = 24 * time.Hour
 )
 
+// limitBounds are those of each limit of a subject.
+const limitBounds = "; more than 0, at most 1000000"
+
 // Flags registers all settings.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
@@ -95,7 +99,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.IDKeyFile, "id-key-file", "", "`file` with 32 bytes or more: the key under which binding ids are digests")
 	fs.StringVar(&c.Replica, "replica", "cp", "name of this replica, in its log and in the records of the runs that it drives")
 	fs.StringVar(&c.Environment, "environment", "local", "name of this installation; part of every binding's identity")
-	fs.StringVar(&c.Agents, "agents", "", "JSON `file` with the catalogue of agents")
+	fs.StringVar(&c.Agents, "agents", "", "JSON `file` with the catalogue of agents, at most 4 MiB, see docs/agents.md")
 	fs.StringVar(&c.AgentFolder, "agent-folder", "", "`folder` that the skills and files of those agents are relative to; that of --agents if it is left out")
 	fs.StringVar(&c.PublicListen, "public-listen", "", "address of the public API without TLS, behind an ingress: host:port, unix:///path, or fd://N")
 	fs.StringVar(&c.OperatorListen, "operator-listen", "", "address of the operators' API, in the same forms")
@@ -111,17 +115,17 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Sandboxes.flags(fs)
 	c.Cluster.flags(fs)
 	fs.DurationVar(&c.BeatEvery, "beat-every", runs.DefaultBeatEvery, "how often this replica shows that it drives a run")
-	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over")
-	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended")
-	fs.DurationVar(&c.IdleAfter, "idle-after", runs.DefaultIdleAfter, "how long a sandbox may wait for the next turn before it is given back")
+	fs.DurationVar(&c.TakeOverAfter, "take-over-after", runs.DefaultTakeOverAfter, "how long another replica's beat must stand still before its runs are taken over: three times --beat-every or more, at most 10m")
+	fs.DurationVar(&c.CancelGrace, "cancel-grace", runs.DefaultCancelGrace, "how long a worker may take to stop before its sandbox is ended, at most 1m")
+	fs.DurationVar(&c.IdleAfter, "idle-after", runs.DefaultIdleAfter, "how long a sandbox may wait for the next turn before it is given back, and its /workspace with it; 1s or more")
 	fs.DurationVar(&c.KeepEvents, "keep-events", defaultKeepEvents, "how long the events of a run are kept after its end, at least 24h; 0 keeps them for good")
 	l := &c.Limits
-	fs.Float64Var(&l.RequestsPerSecond, "requests-per-second", 1000, "how often a subject may ask in the long run")
-	fs.IntVar(&l.RequestBurst, "request-burst", 2000, "how many requests a subject may make at once after a pause")
-	fs.Float64Var(&l.StartsPerSecond, "starts-per-second", 50, "how many runs a subject may start or resume in the long run")
-	fs.IntVar(&l.StartBurst, "start-burst", 1000, "how many runs a subject may start or resume at once after a pause")
-	fs.IntVar(&l.Open, "open-requests", 2048, "how many requests of a subject may be open at once, streams among them")
-	fs.IntVar(&l.Subjects, "limited-subjects", 10000, "for how many subjects it is kept what they have used; of more, who was quiet for longest is forgotten")
+	fs.Float64Var(&l.RequestsPerSecond, "requests-per-second", 1000, "how often a subject may ask in the long run"+limitBounds)
+	fs.IntVar(&l.RequestBurst, "request-burst", 2000, "how many requests a subject may make at once after a pause"+limitBounds)
+	fs.Float64Var(&l.StartsPerSecond, "starts-per-second", 50, "how many runs a subject may start or resume, and files it may store, in the long run"+limitBounds)
+	fs.IntVar(&l.StartBurst, "start-burst", 1000, "how many runs a subject may start or resume, and files it may store, at once after a pause"+limitBounds)
+	fs.IntVar(&l.Open, "open-requests", 2048, "how many requests of a subject may be open at once, streams among them"+limitBounds)
+	fs.IntVar(&l.Subjects, "limited-subjects", 10000, "for how many subjects it is kept what they have used; of more, who was quiet for longest is forgotten"+limitBounds)
 }
 
 // Validate reports everything that is wrong.
@@ -193,6 +197,9 @@ func (c *Config) validateTimes() error {
 	}
 	if c.CancelGrace <= 0 || c.CancelGrace > maxCancelGrace {
 		errs = append(errs, fmt.Errorf("--cancel-grace: more than 0, at most %v", maxCancelGrace))
+	}
+	if c.IdleAfter < minIdleAfter {
+		errs = append(errs, fmt.Errorf("--idle-after: %v or more", minIdleAfter))
 	}
 	if c.KeepEvents != 0 && c.KeepEvents < minKeepEvents {
 		errs = append(errs, fmt.Errorf("--keep-events: at least %v, or 0, which keeps them for good", minKeepEvents))

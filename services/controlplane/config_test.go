@@ -105,6 +105,9 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		{"oidc-algorithms", "RS256,"},
 		{"take-over-after", "5s"}, // less than three beats
 		{"take-over-after", "1h"},
+		{"idle-after", "0"},
+		{"idle-after", "-1m"},
+		{"idle-after", "999ms"},
 		{"keep-events", "23h"},
 		{"keep-events", "-1h"},
 		{"cancel-grace", "0"},

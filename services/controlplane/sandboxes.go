@@ -74,15 +74,15 @@ func (s *Sandboxes) flags(fs *flag.FlagSet) {
 	fs.StringVar(&s.LauncherPath, "launcher", "", "path of the program that makes sandboxes")
 	fs.StringVar(&s.WorkerPath, "worker", "", "path of the worker's binary")
 	fs.StringVar(&s.RunnerPath, "runner", "", "path of the runner of hosted programs (default none)")
-	fs.StringVar(&s.SandboxProfiles, "sandbox-profiles", "", "JSON `file` of sandbox profiles, which a cluster needs (default one named local, for the harness native)")
+	fs.StringVar(&s.SandboxProfiles, "sandbox-profiles", "", "JSON `file` of sandbox profiles, at most 1 MiB, see docs/sandbox.md, which a cluster needs (default one named local, for the harness native)")
 	fs.StringVar(&s.SandboxSockets, "sandbox-sockets", "", "`folder` with the sockets that workers find in their sandboxes: "+strings.Join(process.Services(), ", ")+", each with .sock")
 	fs.StringVar(&s.SandboxDir, "sandbox-dir", "", "`folder` for the sockets of workers, of one control plane or sandbox host alone")
 	fs.StringVar(&s.WorkerIssuer, "capability-issuer", "", "issuer of capabilities, which workers pin")
 	fs.StringVar(&s.RegistrarAddress, "registrar", "", "address of this machine's identity registrar")
 	fs.StringVar(&s.WorkerLogs, "worker-logs", "", "`folder` for the workers' logs")
-	fs.IntVar(&s.MaxSandboxes, "max-sandboxes", process.DefaultMaxInstances, "how many sandboxes may live at once, the warm ones among them")
+	fs.IntVar(&s.MaxSandboxes, "max-sandboxes", process.DefaultMaxInstances, fmt.Sprintf("how many sandboxes may live at once, the warm ones among them; 1 to %d", process.MostInstances))
 	fs.Var(&s.MaxPerHarness, "max-per-harness", "how many sandboxes of a harness may live at once, over all its profiles: `ID=N`,… (default --max-sandboxes for each)")
-	fs.IntVar(&s.Warm, "warm", 0, "how many sandboxes of the built-in profile are kept ready; a file of profiles says its own")
+	fs.IntVar(&s.Warm, "warm", 0, "how many sandboxes of the built-in profile are kept ready, at most --max-sandboxes; a file of profiles says its own")
 }
 
 func (s *Sandboxes) validate() error {

@@ -58,7 +58,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.MemoryPolicy, "memory-policy", "", "JSON `file` of who may write which memory, what needs approval, and how long it is kept; the default is in docs/memory.md")
 	fs.StringVar(&c.BlobURL, "blob-url", "", "snapshots over 1 MiB: "+blobstore.Usage)
 	fs.StringVar(&c.BlobCredentialsFile, "blob-credentials-file", "", blobstore.CredentialsUsage)
-	fs.DurationVar(&c.SweepInterval, "sweep-interval", defaultSweep, "how often snapshots that lost are looked for and removed")
+	fs.DurationVar(&c.SweepInterval, "sweep-interval", defaultSweep, "how often snapshots that lost are looked for and removed, 1s or more")
 	fs.StringVar(&c.EmbeddingURL, "embedding-url", "", "`address` of the model proxy, for the vector rank of memory: https://host:port or unix:///path; empty is none")
 	fs.StringVar(&c.EmbeddingID, "embedding-id", "", "SPIFFE `ID` of the model proxy")
 	fs.StringVar(&c.EmbeddingAlias, "embedding-alias", "", "`name` of a model alias of the wire openai_embeddings; another model wants another name")

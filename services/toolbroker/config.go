@@ -58,7 +58,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.OpenFGA.Flags(fs)
 	fs.StringVar(&c.Store, "store", "", "the committed records and the ledger, shared with the other services: "+storeaddr.Usage)
 	fs.StringVar(&c.StorePasswordFile, "store-password-file", "", storeaddr.PasswordUsage)
-	fs.StringVar(&c.Catalogue, "catalogue", "", "JSON `file` of the MCP servers and the tools of each that may be used")
+	fs.StringVar(&c.Catalogue, "catalogue", "", "JSON `file` of the MCP servers and the tools of each that may be used, at most 1 MiB, see docs/tools.md")
 	fs.StringVar(&c.CapabilityURL, "capability-url", "", "`address` of the capability service: https://host:port or unix:///path")
 	fs.StringVar(&c.CapabilityID, "capability-id", "", "SPIFFE `ID` of the capability service")
 	fs.StringVar(&c.Issuer, "issuer", "", "issuer of capabilities, exactly as it stands in them")
@@ -69,9 +69,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.AuditFile, "audit-file", "", "JSON-lines `file` of the decisions and outcomes, of this process alone; without it they are only logged (default none)")
 	fs.StringVar(&c.AuditKeyFile, "audit-key-file", "", "`file` of at least 32 bytes: the key of the digests of subjects in the audit")
 	fs.StringVar(&c.Launcher, "launcher", "", "`path` of the program that isolates MCP servers over stdio; without it they are refused")
-	fs.UintVar(&c.StdioFirstID, "stdio-first-id", mcpstdio.DefaultFirstID, "first of 32768 host `ids` of MCP servers over stdio, used as uids and gids, where the broker is root; for nobody else")
+	fs.UintVar(&c.StdioFirstID, "stdio-first-id", mcpstdio.DefaultFirstID, "first of 32768 host `ids` of MCP servers over stdio, used as uids and gids, where the broker is root; for nobody else; 1 to the default")
 	fs.BoolVar(&c.AllowWeakIsolation, "allow-weak-isolation", false, "start MCP servers over stdio although isolation layers are missing; they are named in the log")
-	fs.Int64Var(&c.AuditRotateBytes, "audit-rotate-bytes", audit.DefaultMaxBytes, "size in `bytes` at which a new audit file is begun; the old one is kept")
+	fs.Int64Var(&c.AuditRotateBytes, "audit-rotate-bytes", audit.DefaultMaxBytes, "size in `bytes` at which a new audit file is begun; the old one is kept; 65536 or more")
 }
 
 // Validate implements service.Config.

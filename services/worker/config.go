@@ -45,7 +45,7 @@ type Config struct {
 // Flags registers all settings.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Base.Flags(fs)
-	fs.StringVar(&c.Harness, "harness", "native", "id of the adapter: native, acp, stdio, or scripted, which is for tests")
+	fs.StringVar(&c.Harness, "harness", "native", "id of the adapter: native, acp, stdio, or scripted, which is for tests. What each can do is told by another command, worker "+DescribeCommand+" -help")
 	fs.StringVar(&c.Workspace, "workspace", "", "disposable `folder` of this worker")
 	fs.StringVar(&c.Runner, "runner", "", "unix:///path of the runner of the hosted program; for acp and stdio")
 	fs.StringVar(&c.HarnessConfig, "harness-config", "", "JSON `file` of the hosted program; for acp and stdio")

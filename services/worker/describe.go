@@ -33,9 +33,14 @@ func Describe(args []string, stdout io.Writer) error {
 	var cfg Config
 	fs := flag.NewFlagSet(DescribeCommand, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&cfg.Harness, "harness", "native", "")
-	fs.StringVar(&cfg.HarnessConfig, "harness-config", "", "")
-	if err := fs.Parse(args); err != nil {
+	fs.StringVar(&cfg.Harness, "harness", "native", "id of the adapter whose descriptor is printed as JSON: native, acp, stdio or scripted")
+	fs.StringVar(&cfg.HarnessConfig, "harness-config", "", "JSON `file` of the hosted program; for acp and stdio, which need it")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(stdout)
+		fs.Usage()
+		return nil
+	case err != nil:
 		return err
 	}
 	if fs.NArg() > 0 || hosts(cfg.Harness) != (cfg.HarnessConfig != "") {

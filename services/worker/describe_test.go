@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"cofferdam.dev/services/worker"
@@ -34,6 +35,13 @@ func TestDescribe(t *testing.T) {
 		must(t, json.Unmarshal(out.Bytes(), &d))
 		if d.ID != harness || d.Version == "" || d.Mode != "sandbox_pod" || !json.Valid(d.Schema) || d.Capabilities["stream.text"].Level == "" {
 			t.Errorf("%s: %s", harness, out.Bytes())
+		}
+	}
+	var help bytes.Buffer
+	must(t, worker.Describe([]string{"-help"}, &help))
+	for _, flag := range []string{"-harness ", "-harness-config "} {
+		if !strings.Contains(help.String(), flag) {
+			t.Errorf("-help says nothing of %s: %s", flag, help.String())
 		}
 	}
 	broken := filepath.Join(t.TempDir(), "preset.json")

@@ -34,7 +34,7 @@ func cofferdam(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestHelpIsTheGolden(t *testing.T) {
 	var all strings.Builder
-	for _, args := range [][]string{{"help"}, {"up", "-h"}, {"run", "--help"}, {"help", "demo"}, {"chat", "-h"}, {"token", "-h"}, {"bindings", "-h"}, {"runs", "-h"}, {"certify", "-h"}} {
+	for _, args := range [][]string{{"help"}, {"up", "-h"}, {"run", "--help"}, {"help", "demo"}, {"chat", "-h"}, {"token", "-h"}, {"bindings", "-h"}, {"runs", "-h"}, {"cluster", "-h"}, {"certify", "-h"}} {
 		code, stdout, stderr := cofferdam(t, args...)
 		if code != exitOK || stderr != "" {
 			t.Errorf("%v: %d, %q", args, code, stderr)

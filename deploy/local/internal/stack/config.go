@@ -17,7 +17,7 @@ import (
 // Bounds of how many sandboxes may live at once.
 const (
 	DefaultMaxSandboxes = 64
-	mostSandboxes       = 2048
+	MostSandboxes       = 2048
 )
 
 // DefaultListen is the address of the public API unless something else is said.
@@ -26,8 +26,11 @@ const DefaultListen = "127.0.0.1:7433"
 // Bounds of how many replicas of the control plane there are.
 const (
 	DefaultReplicas = 1
-	mostReplicas    = 8
+	MostReplicas    = 8
 )
+
+// minIdleAfter is the least that the control plane takes.
+const minIdleAfter = time.Second
 
 // beatsPerTakeOver is how often a replica shows that it is there in the time after
 // which the others believe that it is not.
@@ -154,8 +157,8 @@ func (c Config) withDefaults() (Config, error) {
 
 func (c Config) sandboxes() error {
 	switch {
-	case c.MaxSandboxes < 1 || c.MaxSandboxes > mostSandboxes:
-		return fmt.Errorf("--max-sandboxes: 1 to %d", mostSandboxes)
+	case c.MaxSandboxes < 1 || c.MaxSandboxes > MostSandboxes:
+		return fmt.Errorf("--max-sandboxes: 1 to %d", MostSandboxes)
 	case c.Warm < 0 || c.Warm > c.MaxSandboxes:
 		return errors.New("--warm: 0 to --max-sandboxes")
 	case c.Warm > 0 && c.SandboxProfiles != "":
@@ -167,14 +170,14 @@ func (c Config) sandboxes() error {
 
 func (c Config) replicas() error {
 	var errs []error
-	if c.Replicas < 1 || c.Replicas > mostReplicas {
-		errs = append(errs, fmt.Errorf("--replicas: 1 to %d", mostReplicas))
+	if c.Replicas < 1 || c.Replicas > MostReplicas {
+		errs = append(errs, fmt.Errorf("--replicas: 1 to %d", MostReplicas))
 	}
 	if c.TakeOverAfter < 0 {
 		errs = append(errs, errors.New("--take-over-after: not negative"))
 	}
-	if c.IdleAfter < 0 {
-		errs = append(errs, errors.New("--idle-after: not negative"))
+	if c.IdleAfter != 0 && c.IdleAfter < minIdleAfter { // what the control plane refuses
+		errs = append(errs, fmt.Errorf("--idle-after: %v or more", minIdleAfter))
 	}
 	return errors.Join(errs...)
 }
