@@ -51,25 +51,13 @@ build_tool = CGO_ENABLED=0 GOWORK=off $(GO) -C tools/$(1) build -buildvcs=false 
 help: ## List the targets (the default)
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: bin/cofferdam-openfga ## Build every service, the command `cofferdam` and the OpenFGA server into ./bin
 	@$(call say,building $(words $(COMMANDS)) commands (a few minutes the first time) ...)
 	@mkdir -p $(BIN)
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o $(BIN)/ $(COMMANDS) >&2
-
-# Its own programs but for those that are killed, which know where (pkg/failpoint).
-# Nothing of it is shipped.
-FAILPOINTS := controlplane statefacade worker
-.PHONY: failpoints
-failpoints: build
-	@$(call say,building $(FAILPOINTS) once more with points at which they can be killed ...)
-	@mkdir -p $(BIN)/failpoint
-	@CGO_ENABLED=0 $(GO) build -buildvcs=false -tags failpoint -o $(BIN)/failpoint/ $(foreach s,$(FAILPOINTS),./services/$s/cmd/$s) >&2
-	@for program in $(filter-out $(FAILPOINTS),$(notdir $(COMMANDS))) cofferdam-openfga; do \
-		ln -f $(BIN)/$$program $(BIN)/failpoint/$$program; \
-	done
 
 .PHONY: run
 run: build ## Start everything on loopback, run one conversation, stay up until Ctrl-C
@@ -89,6 +77,18 @@ images: bin/images ## Build OCI images, their bills of materials and signatures 
 	@$(BIN)/images build --output $(BIN)/oci --key $(KEY) $(IMAGES)
 
 ##@ Check
+
+# Its own programs but for those that are killed, which know where (pkg/failpoint).
+# Nothing of it is shipped.
+FAILPOINTS := controlplane statefacade worker
+.PHONY: failpoints
+failpoints: build ## Build the programs into ./bin/failpoint, with points at which chaos-state and certify kill them
+	@$(call say,building $(FAILPOINTS) once more with points at which they can be killed ...)
+	@mkdir -p $(BIN)/failpoint
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -tags failpoint -o $(BIN)/failpoint/ $(foreach s,$(FAILPOINTS),./services/$s/cmd/$s) >&2
+	@for program in $(filter-out $(FAILPOINTS),$(notdir $(COMMANDS))) cofferdam-openfga; do \
+		ln -f $(BIN)/$$program $(BIN)/failpoint/$$program; \
+	done
 
 .PHONY: test
 test: build failpoints node-modules bin/cofferdam-ferretdb bin/cofferdam-s3 ## Run every test with the race detector
@@ -201,9 +201,7 @@ fuzz: bin/repocheck ## Fuzz every fuzz target for FUZZTIME (10s)
 bench: bin/repocheck ## Benchmarks of the fence, capabilities and events
 	@$(GO) test -run='^$$' -bench=. $(BENCHFLAGS) $(BENCH_PKGS) | $(BIN)/repocheck bench
 
-##@ Change
-
-VALIDATE_PROTO := pkg/proto/third_party/protovalidate/buf/validate/validate.proto
+##@ Check by hand, for longer
 
 .PHONY: agents-hard
 agents-hard: build tests/agents/node_modules/.installed tests/agents/hard/node_modules/.installed ## Test the agent programs that need patience: codex and gemini
@@ -244,6 +242,10 @@ bench-stream: ## Time events from a worker to a reader beside a bare stream of t
 .PHONY: linearizability
 linearizability: bin/cofferdam-ferretdb ## Have 64 clients make OPS (10000) writes on each back end, with lost answers and kills, and check that one order explains them
 	@COFFERDAM_BIN_DIR=$(BIN) $(GO) run ./services/statefacade/internal/linearizability/cmd/linearizability -ops $(OPS)
+
+##@ Change
+
+VALIDATE_PROTO := pkg/proto/third_party/protovalidate/buf/validate/validate.proto
 
 .PHONY: generate
 generate: bin/buf bin/protoc-gen-go ## Write pkg/gen from pkg/proto
