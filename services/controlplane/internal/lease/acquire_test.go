@@ -186,15 +186,55 @@ func TestAnotherWorkerInTheLeaseIsReplaced(t *testing.T) {
 	}
 }
 
-// A lease whose image is not the provider's any more is no lease of this profile.
+// A sandbox of an image, a profile or an agent as it was before is replaced, and no
+// turn fails for it: each conversation has one when an operator upgrades.
 func TestAnotherImageThanTheLeases(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, w *world){
+		"the lease's image is not the instance's": func(t *testing.T, w *world) {
+			_, err := w.writer.UpdateLease(t.Context(), bindingID, 0, 1, func(l *binding.Lease) { l.ImageDigest = "sha256:another" })
+			must(t, err)
+		},
+		"the worker is of an earlier adapter": func(_ *testing.T, w *world) {
+			w.lies(func(r *worker.Ready) { r.AdapterVersion = "0.9.0" })
+		},
+		"the provider has another profile": func(_ *testing.T, w *world) {
+			w.provider.before = func(_ context.Context, n int, _ sandbox.Claim) error {
+				if n == 2 {
+					return fault.New(fault.WorkerMismatch, "test")
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first := w.run(t)
+			w.acquire(t, first)
+			w.end(t, first)
+			change(t, w)
+			w.acquire(t, w.run(t))
+			if r := w.record(t); r.Generation != 2 || r.Lease.InstanceUID != "instance-2" || !slices.Equal(w.provider.generations(), []uint32{1, 1, 2}) {
+				t.Errorf("generation %d, lease %+v, claims at %v", r.Generation, r.Lease, w.provider.generations())
+			}
+		})
+	}
+}
+
+// What takes the place of an outdated sandbox and is wrong as well ends the run: there
+// is no third.
+func TestWhatFollowsAnOutdatedSandboxMustBeRight(t *testing.T) {
 	w := newWorld(t)
 	first := w.run(t)
 	w.acquire(t, first)
 	w.end(t, first)
-	_, err := w.writer.UpdateLease(t.Context(), bindingID, 0, 1, func(l *binding.Lease) { l.ImageDigest = "sha256:another" })
-	must(t, err)
+	w.workers.ready = func(_ context.Context, _ string, r worker.Ready) (worker.Ready, error) {
+		r.AdapterVersion = "0.9.0"
+		return r, nil
+	}
 	w.refused(t, w.run(t), fault.WorkerMismatch)
+	if r := w.record(t); r.Generation != 2 || r.Lease.InstanceUID != "" || !slices.Equal(w.provider.generations(), []uint32{1, 1, 2}) {
+		t.Errorf("generation %d, lease %+v, claims at %v", r.Generation, r.Lease, w.provider.generations())
+	}
 }
 
 // lies makes the first instance lie.

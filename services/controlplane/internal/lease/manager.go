@@ -130,7 +130,7 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (Held, error) {
 			return held, nil
 		}
 		m.letGo(ctx, rec.ID, rec.Lease.ClaimName)
-		if ctx.Err() != nil || !worthAnother(err) {
+		if ctx.Err() != nil || !worthAnother(err) && !outdated(rec.Lease, err) {
 			return Held{}, err
 		}
 		last = err
@@ -151,6 +151,14 @@ func worthAnother(err error) bool {
 	default:
 		return false
 	}
+}
+
+// outdated says that a sandbox which was right for earlier runs is not any more:
+// the operator has changed the image or the profile since, or the agent its harness.
+// The next one is made of what holds now. One that was never used, and is wrong
+// already, has no better one behind it.
+func outdated(l *binding.Lease, err error) bool {
+	return l.InstanceUID != "" && fault.Is(err, fault.WorkerMismatch)
 }
 
 // load reads the record and sees that the run is still to be driven.
