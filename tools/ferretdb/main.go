@@ -3,6 +3,7 @@
 //
 // FerretDB alone is not atomic: two clients both win a compare-and-set. One
 // writer at a time makes it so for every client of the proxy, from any process.
+// The proxy also spares FerretDB the reading of a whole collection for each of them.
 // It proves how Cofferdam's MongoDB back end uses the wire; how that back end
 // behaves under load, and with replicas, is for a real server to show.
 //

@@ -22,6 +22,8 @@ const (
 	maxMessageBytes = 48_000_000
 	flagMoreToCome  = 1 << 1
 	sectionBody     = 0
+	sectionSequence = 1
+	lengthBytes     = 4
 )
 
 // proxy passes messages on, write commands one at a time.
@@ -90,6 +92,10 @@ func (p *proxy) exchange(server net.Conn, request, answer []byte) ([]byte, error
 	if name, _ := command(request); isWrite(name) {
 		p.writer.Lock()
 		defer p.writer.Unlock()
+		var err error
+		if request, answer, err = narrowed(server, request, answer); err != nil {
+			return answer, err
+		}
 	}
 	if _, err := server.Write(request); err != nil {
 		return answer, err
