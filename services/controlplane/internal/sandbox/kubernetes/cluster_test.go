@@ -84,9 +84,8 @@ func realSpec(image string) corev1.PodSpec {
 	c := &spec.Containers[0]
 	c.Image, c.VolumeMounts, c.ImagePullPolicy = image, []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}, corev1.PullNever
 	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 1}
-	c.Resources = corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
+	c.Resources.Requests = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("1Mi"),
 	}
 	return spec
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -161,6 +162,7 @@ func rightPod(name string, sandboxUID, uid, claimUID types.UID) *corev1.Pod {
 		},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "worker", AutomountServiceAccountToken: &no, RestartPolicy: corev1.RestartPolicyNever,
+			DNSPolicy: corev1.DNSNone, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"10.96.0.53"}},
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot: &yes, RunAsUser: &user, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
@@ -169,6 +171,9 @@ func rightPod(name string, sandboxUID, uid, claimUID types.UID) *corev1.Pod {
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 				},
+				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("64Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("64Mi"),
+				}},
 				VolumeMounts: []corev1.VolumeMount{{Name: "spiffe", MountPath: "/spiffe-workload-api"}},
 			}},
 			Volumes: []corev1.Volume{

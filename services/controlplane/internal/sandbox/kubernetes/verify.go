@@ -26,8 +26,9 @@ func (p *Profile) verify(a answer) error {
 	v.that(a.sandbox.Annotations[agents.SandboxTemplateRefAnnotation] == p.Template, "the sandbox is of another template")
 	v.that(a.sandbox.Spec.OperatingMode != agents.SandboxOperatingModeSuspended, "the sandbox is suspended")
 	p.pod(v, &a.pod.Spec)
+	unconfined(v, a.pod)
 	p.containers(v, a.pod)
-	p.volumes(v, &a.pod.Spec)
+	p.volumes(v, a)
 	p.signatures(v)
 	if len(v.wrong) > 0 {
 		return fmt.Errorf("%w: %s", errProfile, strings.Join(v.wrong, "; "))
@@ -55,10 +56,33 @@ func (p *Profile) pod(v *check, s *corev1.PodSpec) {
 	v.that(!s.HostNetwork && !s.HostPID && !s.HostIPC, "it shares a namespace of its node")
 	v.that(s.ShareProcessNamespace == nil || !*s.ShareProcessNamespace, "its containers share one process namespace")
 	v.that(len(s.EphemeralContainers) == 0, "it has ephemeral containers")
+	v.that(s.DNSPolicy == corev1.DNSNone, "dnsPolicy is %q: only with None are names asked of the sandboxes' resolver alone", s.DNSPolicy)
+	v.that(len(s.HostAliases) == 0, "it has hostAliases")
+	v.that(len(s.ResourceClaims) == 0, "it claims devices (resourceClaims)")
 	if c := s.SecurityContext; c != nil {
 		v.that(len(c.Sysctls) == 0, "it sets sysctls")
 		v.that(c.WindowsOptions == nil, "it has Windows options")
+		modules(v, "the pod", c.SELinuxOptions, c.AppArmorProfile)
 	}
+}
+
+// unconfined sees to what older pods say of AppArmor.
+func unconfined(v *check, pod *corev1.Pod) {
+	for key, profile := range pod.Annotations {
+		v.that(!strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) || profile != corev1.DeprecatedAppArmorBetaProfileNameUnconfined,
+			"annotation %s switches AppArmor off", key)
+	}
+}
+
+// containerTypes are the types of SELinux that a container is held by, as in Pod Security.
+var containerTypes = []string{"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
+
+// modules sees that nothing is taken out of what the node's security modules hold.
+func modules(v *check, who string, linux *corev1.SELinuxOptions, armor *corev1.AppArmorProfile) {
+	if linux != nil {
+		v.that(slices.Contains(containerTypes, linux.Type) && linux.User == "" && linux.Role == "", "%s sets its type, user or role of SELinux", who)
+	}
+	v.that(armor == nil || armor.Type != corev1.AppArmorProfileTypeUnconfined, "%s switches AppArmor off", who)
 }
 
 func (p *Profile) containers(v *check, pod *corev1.Pod) {
@@ -90,6 +114,7 @@ func matches(v *check, pod *corev1.Pod, have []corev1.Container, want map[string
 		}
 		v.that(c.Image == image, "container %s is to run %s", c.Name, c.Image)
 		confined(v, pod.Spec.SecurityContext, c)
+		limited(v, c)
 		n := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
 		if n < 0 {
 			v.that(false, "container %s has no status", c.Name)
@@ -133,12 +158,21 @@ func confined(v *check, pod *corev1.PodSecurityContext, c *corev1.Container) {
 		"container %s takes its environment from secrets", c.Name)
 	v.that(!slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 }), "container %s has a port of its node", c.Name)
 	v.that(c.Lifecycle == nil, "container %s has hooks", c.Name)
+	modules(v, "container "+c.Name, s.SELinuxOptions, s.AppArmorProfile)
+}
+
+// limited sees that a container cannot have all of its node. A limit of 0 is none.
+func limited(v *check, c *corev1.Container) {
+	for _, of := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		limit := c.Resources.Limits[of]
+		v.that(limit.Sign() > 0, "container %s has no limit of %s", c.Name, of)
+	}
 }
 
 // volumes lets in what holds no credential and nothing of the node. The Workload API is
 // the worker's alone: who reaches it is the worker.
-func (p *Profile) volumes(v *check, s *corev1.PodSpec) {
-	identity := map[string]bool{}
+func (p *Profile) volumes(v *check, a answer) {
+	s, identity := &a.pod.Spec, map[string]bool{}
 	for i := range s.Volumes {
 		volume := &s.Volumes[i]
 		switch {
@@ -146,6 +180,7 @@ func (p *Profile) volumes(v *check, s *corev1.PodSpec) {
 		case volume.CSI != nil && volume.CSI.Driver == workloadAPIDriver && is(volume.CSI.ReadOnly, true):
 			identity[volume.Name] = true
 		case volume.PersistentVolumeClaim != nil && p.PersistentVolumes:
+			v.that(madeWith(a.sandbox, volume), "volume %s is a disk that was not made with the sandbox", volume.Name)
 		case volume.Projected != nil && harmless(volume.Projected):
 		default:
 			v.that(false, "volume %s is of a kind that a sandbox may not have", volume.Name)
@@ -158,6 +193,14 @@ func (p *Profile) volumes(v *check, s *corev1.PodSpec) {
 		v.that(!slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return identity[m.Name] }),
 			"container %s reaches the Workload API of the worker", c.Name)
 	}
+}
+
+// madeWith reports whether a disk is one that the controller makes with a sandbox and deletes
+// with it, by the name that it gives it. Any other may be somebody else's as well.
+func madeWith(s *agents.Sandbox, volume *corev1.Volume) bool {
+	return slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(t agents.PersistentVolumeClaimTemplate) bool {
+		return t.Name == volume.Name && t.Name+"-"+s.Name == volume.PersistentVolumeClaim.ClaimName
+	})
 }
 
 func harmless(p *corev1.ProjectedVolumeSource) bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	agents "sigs.k8s.io/agent-sandbox/api/v1beta1"
 	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
@@ -68,6 +69,11 @@ func TestVerification(t *testing.T) {
 	if err := profile.verify(told); err != nil {
 		t.Errorf("settings from a ConfigMap: %v", err)
 	}
+	labelled := hostedAnswer() // what a cluster with SELinux gives each namespace, and its containers
+	labelled.pod.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c26,c5", Type: "container_kvm_t"}
+	if err := profile.verify(labelled); err != nil {
+		t.Errorf("labels of SELinux: %v", err)
+	}
 	for name, change := range map[string]func(*answer){
 		"another pool":          func(a *answer) { a.claim.Spec.WarmPoolRef.Name = "others" },
 		"an environment":        func(a *answer) { a.claim.Spec.Env = []extensions.EnvVar{{Name: "A"}} },
@@ -87,6 +93,19 @@ func TestVerification(t *testing.T) {
 		"shared processes":       spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = &yes }),
 		"an ephemeral container": spec(func(s *corev1.PodSpec) { s.EphemeralContainers = make([]corev1.EphemeralContainer, 1) }),
 		"sysctls":                spec(func(s *corev1.PodSpec) { s.SecurityContext.Sysctls = make([]corev1.Sysctl, 1) }),
+		"the cluster's DNS":      spec(func(s *corev1.PodSpec) { s.DNSPolicy = corev1.DNSClusterFirst }),
+		"the node's DNS":         spec(func(s *corev1.PodSpec) { s.DNSPolicy = corev1.DNSDefault }),
+		"names of its own":       spec(func(s *corev1.PodSpec) { s.HostAliases = make([]corev1.HostAlias, 1) }),
+		"devices":                spec(func(s *corev1.PodSpec) { s.ResourceClaims = make([]corev1.PodResourceClaim, 1) }),
+		"SELinux": spec(func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}),
+		"AppArmor": spec(func(s *corev1.PodSpec) {
+			s.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		}),
+		"AppArmor by annotation": func(a *answer) {
+			a.pod.Annotations = map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "worker": corev1.DeprecatedAppArmorBetaProfileNameUnconfined}
+		},
 		"one container more": spec(func(s *corev1.PodSpec) {
 			s.Containers = append(s.Containers, corev1.Container{Name: "more", Image: image})
 		}),
@@ -110,6 +129,20 @@ func TestVerification(t *testing.T) {
 		"unmasked":      first(func(c *corev1.Container) { c.SecurityContext.ProcMount = &unmasked }),
 		"unconfined": first(func(c *corev1.Container) {
 			c.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		}),
+		"no limits":               first(func(c *corev1.Container) { c.Resources.Limits = nil }),
+		"no limit of cpu":         first(func(c *corev1.Container) { delete(c.Resources.Limits, corev1.ResourceCPU) }),
+		"a limit of memory of 0":  first(func(c *corev1.Container) { c.Resources.Limits[corev1.ResourceMemory] = resource.Quantity{} }),
+		"no limit of files":       first(func(c *corev1.Container) { delete(c.Resources.Limits, corev1.ResourceEphemeralStorage) }),
+		"no limits of the runner": spec(func(s *corev1.PodSpec) { s.InitContainers[0].Resources.Limits = nil }),
+		"a user of SELinux": first(func(c *corev1.Container) {
+			c.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{User: "system_u"}
+		}),
+		"a role of SELinux": first(func(c *corev1.Container) {
+			c.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Role: "sysadm_r"}
+		}),
+		"its AppArmor": first(func(c *corev1.Container) {
+			c.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
 		}),
 		"no security context": first(func(c *corev1.Container) { c.SecurityContext = nil }),
 		"a device":            first(func(c *corev1.Container) { c.VolumeDevices = make([]corev1.VolumeDevice, 1) }),
@@ -141,6 +174,40 @@ func TestVerification(t *testing.T) {
 		a := hostedAnswer()
 		change(&a)
 		if err := profile.verify(a); !errors.Is(err, errProfile) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A pod may have the disks that were made with its sandbox, and no disk of anybody else.
+func TestDisks(t *testing.T) {
+	profile := hostedProfile(t)
+	profile.PersistentVolumes = true
+	disk := func(volume, claim string) func(*answer) {
+		return func(a *answer) {
+			a.pod.Spec.Volumes = append(a.pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}})
+		}
+	}
+	for name, row := range map[string]struct {
+		change func(*answer)
+		ok     bool
+	}{
+		"no disk":                     {func(*answer) {}, true},
+		"its own":                     {disk("workspace", "workspace-pool-1"), true},
+		"one that others share":       {disk("workspace", "shared"), false},
+		"another sandbox's":           {disk("workspace", "workspace-pool-2"), false},
+		"its own under another name":  {disk("more", "workspace-pool-1"), false},
+		"one that nobody made for it": {disk("more", "more-pool-1"), false},
+		"no claim's":                  {disk("workspace", ""), false},
+		"its own, and a shared one":   {func(a *answer) { disk("workspace", "workspace-pool-1")(a); disk("more", "shared")(a) }, false},
+	} {
+		a := hostedAnswer()
+		a.sandbox.Name = "pool-1"
+		a.sandbox.Spec.VolumeClaimTemplates = []agents.PersistentVolumeClaimTemplate{{EmbeddedObjectMetadata: agents.EmbeddedObjectMetadata{Name: "workspace"}}}
+		row.change(&a)
+		if err := profile.verify(a); (err == nil) != row.ok || err != nil && !errors.Is(err, errProfile) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
