@@ -37,6 +37,7 @@ type listeners struct {
 	bell   *bell
 	exits  *exits
 	traces *traces
+	making *making
 }
 
 func newCaches(api client, resync time.Duration, logger *slog.Logger, told listeners) (*caches, error) {
@@ -120,8 +121,13 @@ func (c *caches) replaced(old, now any) {
 }
 
 func (c *caches) changed(o any) {
-	if pod, ok := o.(*corev1.Pod); ok && ended(pod) {
-		c.exits.ended(pod, false)
+	switch now := o.(type) {
+	case *corev1.Pod:
+		if ended(now) {
+			c.exits.ended(now, false)
+		}
+	case *extensions.SandboxClaim:
+		c.making.seen(now.UID)
 	}
 	c.ring(o)
 }
@@ -134,6 +140,7 @@ func (c *caches) deleted(o any) {
 	case *corev1.Pod:
 		c.exits.ended(gone, true)
 	case *extensions.SandboxClaim:
+		c.making.seen(gone.UID)
 		c.traces.note(gone.Name, gone.UID)
 	}
 	c.ring(o)

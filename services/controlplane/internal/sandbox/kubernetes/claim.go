@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -55,8 +57,8 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 	if err != nil {
 		return sandbox.Instance{}, err
 	}
-	// A claim that is answered or given up is in the caches by then, since a watch told of
-	// its answer; the quota of the namespace is what is exact.
+	// What this replica makes has its place until the caches show it; the quota of the
+	// namespace is what is exact.
 	place := p.making.enter(c.Name, profile.WarmPool)
 	defer p.making.leave(place)
 	claim, err := p.claimFor(ctx, profile, place)
@@ -64,6 +66,7 @@ func (p *Provider) Claim(ctx context.Context, c sandbox.Claim) (sandbox.Instance
 		return p.withoutAPI(ctx, c.Name, err, op)
 	}
 	p.traces.note(c.Name, claim.UID)
+	p.countUntilSeen(claim)
 	in, err := p.await(ctx, profile, claim)
 	switch {
 	case err == nil:
@@ -219,6 +222,14 @@ func (p *Provider) obtain(ctx context.Context, profile *Profile, place *call) (*
 	}
 }
 
+// countUntilSeen counts a claim until the cache shows it, which may have been before this.
+func (p *Provider) countUntilSeen(claim *extensions.SandboxClaim) {
+	p.making.count(claim)
+	if known := p.caches.claim(p.api.namespace + "/" + claim.Name); known != nil && known.UID == claim.UID {
+		p.making.seen(claim.UID)
+	}
+}
+
 // same refuses a claim that is not ours, whatever its name.
 func (p *Provider) same(claim *extensions.SandboxClaim) (*extensions.SandboxClaim, error) {
 	if !p.api.ours(claim) {
@@ -245,35 +256,16 @@ func (p *Provider) Room(ctx context.Context, c sandbox.Claim) error {
 	return err
 }
 
-// room refuses a claim that could not be answered. What this replica makes at the same
-// moment counts where it came first; place is nil for a claim that nobody makes yet.
-// The caches say whether it is worth asking.
+// room refuses a claim that could not be answered; place is nil for one that nobody makes
+// yet.
 func (p *Provider) room(ctx context.Context, profile *Profile, place *call) error {
 	const op = "kubernetes.Claim"
-	others := p.making.before(place, profile.WarmPool)
-	full := func(claims []*extensions.SandboxClaim) bool {
-		names := make(map[string]struct{}, len(claims)+len(others))
-		for _, name := range others {
-			names[name] = struct{}{}
-		}
-		for _, c := range claims {
-			if c.Spec.WarmPoolRef.Name == profile.WarmPool {
-				names[c.Name] = struct{}{}
-			}
-		}
-		if place != nil {
-			delete(names, place.name) // two calls about one claim
-		}
-		return len(names) >= profile.Max
+	full, err := p.full(ctx, profile, place)
+	if err != nil {
+		return err
 	}
-	if full(p.caches.claimed(profile.WarmPool)) {
-		claims, err := p.api.claims(ctx)
-		if err != nil {
-			return err
-		}
-		if full(claims) {
-			return fault.Wrap(errMax, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
-		}
+	if full {
+		return fault.Wrap(errMax, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
 	}
 	if profile.ColdStart || p.caches.warm(profile.WarmPool) > 0 {
 		return nil
@@ -288,6 +280,43 @@ func (p *Provider) room(ctx context.Context, profile *Profile, place *call) erro
 		}
 	}
 	return fault.Wrap(errCold, fault.SandboxCapacity, op, fault.RetryAfter(roomAgain))
+}
+
+// full reports whether a profile has as many claims as it may. What this replica makes at
+// the same moment counts where it came first. The cache says whether it is worth asking, if
+// it has been filled.
+func (p *Provider) full(ctx context.Context, profile *Profile, place *call) (bool, error) {
+	others, unseen := p.making.before(place, profile.WarmPool), p.making.notSeen(profile.WarmPool)
+	reached := func(claims []*extensions.SandboxClaim, more []string) bool {
+		names := make(map[string]struct{}, len(claims)+len(more))
+		for _, name := range more {
+			names[name] = struct{}{}
+		}
+		for _, c := range claims {
+			if c.Spec.WarmPoolRef.Name == profile.WarmPool {
+				names[c.Name] = struct{}{}
+			}
+		}
+		if place != nil {
+			delete(names, place.name) // two calls about one claim
+		}
+		return len(names) >= profile.Max
+	}
+	known := slices.AppendSeq(slices.Clone(others), maps.Values(unseen))
+	if p.caches.claims.HasSynced() && !reached(p.caches.claimed(profile.WarmPool), known) {
+		return false, nil
+	}
+	claims, err := p.api.claims(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range claims {
+		delete(unseen, c.UID)
+	}
+	for uid := range unseen {
+		p.making.seen(uid) // it was deleted, and the cache will never show it
+	}
+	return reached(claims, others), nil
 }
 
 // await waits for the answer to a claim and verifies it. The caches say when to look;

@@ -294,6 +294,50 @@ func TestMaxAtOnce(t *testing.T) {
 	})
 }
 
+// A cache that has not been filled yet, or that no watch tells of anything, does not make a
+// profile larger.
+func TestMaxBehindACacheThatKnowsNothing(t *testing.T) {
+	for name, deaf := range map[string]bool{"not filled": false, "told nothing": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				c.custom.PrependWatchReactor("sandboxclaims", func(kubetesting.Action) (bool, watch.Interface, error) { return deaf, watch.NewFake(), nil })
+				c.custom.PrependReactor("list", "sandboxclaims", func(a kubetesting.Action) (bool, runtime.Object, error) {
+					action, ok := a.(kubetesting.ListActionImpl)
+					return !deaf && ok && action.ListOptions.ResourceVersion != "", nil, apierrors.NewInternalError(errors.New("etcd")) // the informer's
+				})
+				profile := rightProfile()
+				profile.Max = 2
+				p := c.provider(profile)
+				maker := p
+				if !deaf { // what another replica made is in no memory of this one
+					maker = c.provider(profile)
+					defer func() { c.must(maker.Close()) }()
+				}
+				for i := range 2 {
+					_, err := maker.Claim(t.Context(), claimOf(fmt.Sprintf("hc-%d", i)))
+					c.must(err)
+				}
+				_, err := p.Claim(t.Context(), claimOf("hc-2"))
+				wantCode(t, "one too many", err, fault.SandboxCapacity)
+				c.must(p.Release(t.Context(), "hc-0"))
+				_, err = p.Claim(t.Context(), claimOf("hc-2"))
+				c.must(err)
+				if left := c.claims(); len(left) != 2 {
+					t.Errorf("left: %v", left)
+				}
+				if n := len(p.making.notSeen("workers")); deaf && n != 2 {
+					t.Errorf("%d claims are remembered that no watch tells of, want those that are there", n)
+				}
+				if !deaf && p.caches.claims.HasSynced() {
+					t.Error("the cache was filled: nothing was tried")
+				}
+				c.must(p.Close())
+			})
+		})
+	}
+}
+
 // Without the API what was given is given again, and nothing else is.
 func TestTheAPIIsAway(t *testing.T) {
 	for name, failure := range map[string]error{

@@ -156,7 +156,7 @@ func TestTheEndOfAPodThatWasWarm(t *testing.T) {
 		}
 		warm := rightPod("pool-1", "sandbox-1", "pod-1", "")
 		warm.Labels = nil
-		(&caches{listeners: listeners{newBell(), e, newTraces()}}).deleted(cache.DeletedFinalStateUnknown{Key: "sandboxes/pool-1", Obj: warm})
+		(&caches{listeners: listeners{bell: newBell(), exits: e}}).deleted(cache.DeletedFinalStateUnknown{Key: "sandboxes/pool-1", Obj: warm})
 		if late {
 			e.give(in, time.Time{})
 		}

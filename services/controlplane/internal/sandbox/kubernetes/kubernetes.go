@@ -135,7 +135,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		cfg: cfg, bell: newBell(), exits: newExits(cfg.Logger), traces: newTraces(),
 		api: client{API: cfg.API, namespace: cfg.Namespace, environment: environmentDigest(cfg.Environment, cfg.TrustDomain)},
 	}
-	caches, err := newCaches(p.api, cfg.Resync, cfg.Logger, listeners{p.bell, p.exits, p.traces})
+	caches, err := newCaches(p.api, cfg.Resync, cfg.Logger, listeners{p.bell, p.exits, p.traces, &p.making})
 	if err != nil {
 		return nil, err
 	}
