@@ -5,13 +5,17 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"cofferdam.dev/tests/cluster/internal/kube"
 )
@@ -32,7 +36,23 @@ var badPods = map[string]struct {
 	"image volume": {func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: otherImage}}})
 	}, "image"},
-	"restart":          {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }, "restartPolicy"},
+	"restart": {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }, "restartPolicy"},
+	"container that comes again": {func(p *corev1.Pod) {
+		worker(p).RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+	}, "no container is started again"},
+	"container that comes again by its exit code": {func(p *corev1.Pod) {
+		worker(p).RestartPolicy = new(corev1.ContainerRestartPolicyNever)
+		worker(p).RestartPolicyRules = []corev1.ContainerRestartRule{{
+			Action:    corev1.ContainerRestartRuleActionRestart,
+			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{1}},
+		}}
+	}, "no container is started again"},
+	"init container that stays": {func(p *corev1.Pod) {
+		c := *worker(p).DeepCopy()
+		c.Name, c.VolumeMounts, c.StartupProbe, c.ReadinessProbe, c.Ports = "init", nil, nil, nil, nil
+		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	}, "no container is started again"},
 	"host network":     {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, "hostNetwork"},
 	"host processes":   {func(p *corev1.Pod) { p.Spec.HostPID = true }, "hostPID"},
 	"host IPC":         {func(p *corev1.Pod) { p.Spec.HostIPC = true }, "hostIPC"},
@@ -148,6 +168,7 @@ func TestAdmissionRefusesEachBadPod(t *testing.T) {
 	}
 	t.Run("a running pod changed and entered", in.changed)
 	t.Run("ways in", in.waysIn)
+	t.Run("entered by the API server", in.entered)
 	t.Run("without its parameters", in.withoutParameters)
 }
 
@@ -211,13 +232,47 @@ func (in *installation) waysIn(t *testing.T) {
 	}
 }
 
+// entered asks for each way into a pod that the API server has. Admission comes before the pod is looked for: one that is not
+// there does.
+func (in *installation) entered(t *testing.T) {
+	for _, way := range []struct {
+		resource, subresource string
+		parameters            map[string]string
+	}{
+		{"pods", "exec", map[string]string{"command": "true", "stdout": "true"}},
+		{"pods", "attach", map[string]string{"stdout": "true"}},
+		{"pods", "portforward", map[string]string{"ports": "8443"}},
+		{"pods", "proxy", nil},
+		{"services", "proxy", nil},
+	} {
+		for _, verb := range []string{http.MethodGet, http.MethodPost} {
+			enter := func(namespace string) error {
+				request := in.Client.CoreV1().RESTClient().Verb(verb).Namespace(namespace).Resource(way.resource).Name("nobody").SubResource(way.subresource)
+				for name, value := range way.parameters {
+					request = request.Param(name, value)
+				}
+				return request.Do(t.Context()).Error()
+			}
+			if err := enter(in.sandboxes); err == nil || !strings.Contains(err.Error(), "nobody enters a sandbox") {
+				t.Errorf("%s %s/%s: %v", verb, way.resource, way.subresource, err)
+			}
+			if err := enter("default"); !apierrors.IsNotFound(err) {
+				t.Errorf("%s %s/%s of somebody else: want a pod that is not there: %v", verb, way.resource, way.subresource, err)
+			}
+		}
+	}
+}
+
 func (in *installation) claim(t *testing.T, class string, mode corev1.PersistentVolumeAccessMode) error {
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: corev1.PersistentVolumeClaimSpec{
+	_, err := in.Client.CoreV1().PersistentVolumeClaims(in.sandboxes).Create(t.Context(), claimOf(class, mode), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+func claimOf(class string, mode corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{mode}, StorageClassName: &class,
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}}
-	_, err := in.Client.CoreV1().PersistentVolumeClaims(in.sandboxes).Create(t.Context(), claim, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	return err
 }
 
 // withoutParameters: who deletes the ConfigMap of what may run has stopped everything, and opened nothing.
@@ -264,4 +319,47 @@ func TestAdmissionOfDisks(t *testing.T) {
 			t.Errorf("class %q, %s: %v", c.class, c.mode, err)
 		}
 	}
+	t.Run("a class that is allowed no more", in.retired)
+}
+
+// retired: a disk of a class that was taken out of the list goes when its sandbox does. The cluster takes its finalizer from it
+// by an update, which nothing may refuse; and no update makes another disk of it.
+func (in *installation) retired(t *testing.T) {
+	claims := in.Client.CoreV1().PersistentVolumeClaims(in.sandboxes)
+	claim, err := claims.Create(t.Context(), claimOf("encrypted", corev1.ReadWriteOncePod), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(claim.Finalizers) == 0 {
+		t.Fatal("the claim has no finalizer: its removal would show nothing")
+	}
+	none := []byte(`{"data":{"storage-classes":"none"}}`)
+	if _, err := in.Client.CoreV1().ConfigMaps(in.system).Patch(t.Context(), "sandbox-admission", types.MergePatchType, none, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kube.Eventually(t, "the class to be refused", func(context.Context) error {
+		if in.claim(t, "encrypted", corev1.ReadWriteOncePod) == nil { //nolint:contextcheck // it bounds itself by the test
+			return errors.New("it is taken")
+		}
+		return nil
+	})
+	for name, change := range map[string]string{
+		"class": `{"spec":{"storageClassName":"plain"}}`, "pods": `{"spec":{"accessModes":["ReadWriteMany"]}}`, "mode": `{"spec":{"volumeMode":"Block"}}`,
+		"source": `{"spec":{"dataSource":{"kind":"PersistentVolumeClaim","name":"another"}}}`,
+	} {
+		_, err := claims.Patch(t.Context(), claim.Name, types.MergePatchType, []byte(change), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("a claim given another %s: %v", name, err)
+		}
+	}
+	if err := claims.Delete(t.Context(), claim.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kube.Eventually(t, "the end of the claim", func(ctx context.Context) error {
+		left, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, fmt.Errorf("it is there, with the finalizers %v", left.Finalizers))
+	})
 }

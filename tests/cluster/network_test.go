@@ -60,6 +60,9 @@ const (
 	nodeAddress     = "10.200.0.2"
 )
 
+// clusterDNS is the component that stands for the cluster's DNS.
+const clusterDNS = "../overlays/development/dns"
+
 // village is a pod for each Deployment and SandboxTemplate of the manifests, with its labels in its namespace, whose
 // networks the test enters. What the manifests say of ports listens; none of the programs does.
 type village struct {
@@ -74,7 +77,7 @@ func TestWhoSpeaksToWhom(t *testing.T) {
 	in := &installation{Cluster: kube.Connect(t), prefix: "apart-" + rand.String(5)}
 	in.system, in.sandboxes = in.prefix+"-system", in.prefix+"-sandboxes"
 	v := &village{installation: in, from: map[string]kube.Network{}, to: map[string]string{}}
-	objects := in.render(t, "development", "none", "hosted")
+	objects := in.render(t, "development", "none", "hosted", clusterDNS)
 	policies := kind(objects, "NetworkPolicy")
 	for _, namespace := range kind(objects, "Namespace") {
 		in.apply(t, namespace)
@@ -89,7 +92,7 @@ func TestWhoSpeaksToWhom(t *testing.T) {
 	v.set(t, policies)
 	v.see(t, "with the policies again", arrows)
 
-	embeddings := kind(in.render(t, "development", "none", "hosted", "embeddings"), "NetworkPolicy")
+	embeddings := kind(in.render(t, "development", "none", "hosted", "embeddings", clusterDNS), "NetworkPolicy")
 	more := maps.Clone(arrows)
 	more["statefacade"] = append(slices.Clone(more["statefacade"]), "modelproxy/tcp/8443")
 	v.set(t, embeddings)

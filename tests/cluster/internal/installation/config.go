@@ -171,7 +171,7 @@ func (i *Installation) kustomization(t testing.TB, cfg Config, profiles []string
 	if err != nil {
 		t.Fatal(err)
 	}
-	components := []string{"overlays/development/nodeidentity"}
+	components := []string{"overlays/development/nodeidentity", "overlays/development/dns"} // the test cluster has neither SPIRE nor a DNS
 	components = append(components, cfg.Components...)
 	if class := kube.RuntimeClass(); class != "" {
 		components = append(components, "components/runtime-"+class) // of every template that is there by then

@@ -25,7 +25,9 @@ const (
 )
 
 // files are the ConfigMaps whose contents are files of the installation.
-func files() []string { return []string{"agents", "aliases", "catalogue", "sandbox-profiles"} }
+func files() []string {
+	return []string{"agents", "aliases", "catalogue", "sandbox-profiles", "harness-acp", "harness-stdio"}
+}
 
 // Generate returns the files of the chart by their names, for the manifests in a folder.
 func Generate(kubernetes string) (map[string][]byte, error) {
@@ -49,7 +51,7 @@ func Generate(kubernetes string) (map[string][]byte, error) {
 	}
 	return map[string][]byte{
 		"Chart.yaml":             []byte(generated + "apiVersion: v2\nname: cofferdam\ndescription: Sandboxes for agents, and what they may reach\ntype: application\nversion: 0.1.0\n"),
-		"values.yaml":            append([]byte(generated+"# settings: those of base/settings.env. files: the ConfigMaps of agents, tools, models and profiles.\n"), values...),
+		"values.yaml":            append([]byte(generated+"# settings: those of base/settings.env. files: the ConfigMaps of agents, tools, models, profiles and hosted programs.\n"), values...),
 		"templates/objects.yaml": append([]byte(generated), template...),
 	}, nil
 }

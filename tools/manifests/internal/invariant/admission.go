@@ -9,6 +9,12 @@ import (
 	extensions "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 )
 
+// policyPrefix is how the names of our policies begin.
+const policyPrefix = "cofferdam-sandbox-"
+
+// terminationLog is the kubelet's terminationMessagePath unless a container names another.
+const terminationLog = corev1.TerminationMessagePathDefault
+
 // admission: it takes the templates of the installation as they are. What it refuses is tried on a real API server
 // (tests/cluster).
 func admission(c *checker) {
@@ -18,23 +24,35 @@ func admission(c *checker) {
 		c.that(false, who, "is not there: nothing could be made in %s", sandboxes)
 		return
 	}
+	for _, rule := range []string{"images", "pods", "services", "routes", "entry", "disks"} {
+		name := policyPrefix + rule
+		there := slices.ContainsFunc(c.Admission, func(p *admissionv1.ValidatingAdmissionPolicy) bool { return p.Name == name })
+		c.that(there, object{"ValidatingAdmissionPolicy", name}, "is not there")
+	}
 	for _, p := range c.Admission {
+		if !strings.HasPrefix(p.Name, policyPrefix) {
+			continue // the operator's own, about whatever it is
+		}
 		bound := slices.ContainsFunc(c.AdmissionBounds, func(b *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 			return b.Spec.PolicyName == p.Name && slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) &&
 				slices.Equal(c.namespaces(who, b.Spec.MatchResources.NamespaceSelector), []string{sandboxes})
 		})
 		c.that(bound && p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Fail, of("ValidatingAdmissionPolicy", p), "is not in force in %s alone, or is left out where it fails", sandboxes)
 	}
-	c.that(len(c.Admission) == 5, object{"Admission", sandboxes}, "has %d policies, not images, pods, services, routes and disks", len(c.Admission))
 	resolver := ""
 	for _, s := range c.Services {
 		if full(s) == system+"/resolver" {
 			resolver = s.Spec.ClusterIP
 		}
 	}
+	current := false // beside it there may be the worker before, while one takes the place of the other
 	for _, t := range c.Templates {
 		c.template(t, params, resolver)
+		current = current || slices.ContainsFunc(t.Spec.PodTemplate.Spec.Containers, func(w corev1.Container) bool {
+			return w.Name == workerContainer && w.Image == c.settings()["IMAGE_WORKER"]
+		})
 	}
+	c.that(current, object{"ConfigMap", system + "/cofferdam-settings"}, "IMAGE_WORKER runs in no sandbox")
 }
 
 func (c *checker) template(t *extensions.SandboxTemplate, params map[string]string, resolver string) {
@@ -65,11 +83,13 @@ func (c *checker) template(t *extensions.SandboxTemplate, params map[string]stri
 	w := c.workloadOf(who)
 	for _, container := range w.containers() {
 		c.that(slices.Contains(images, container.Image), who, "container %s runs %s, which admission refuses", container.Name, container.Image)
+		c.that(container.RestartPolicy == nil && len(container.RestartPolicyRules) == 0, who, "container %s is started again, or is an init container that stays", container.Name)
 		if container.Name != workerContainer {
 			continue
 		}
 		_, digest, _ := strings.Cut(container.Image, "@")
-		c.that(container.Image == c.settings()["IMAGE_WORKER"], who, "the worker is not that of the settings")
+		c.that(slices.Contains(container.Args, "--termination-log="+terminationLog) && (container.TerminationMessagePath == "" || container.TerminationMessagePath == terminationLog),
+			who, "the worker does not leave the limit that ended it where the kubelet looks (--termination-log=%s)", terminationLog)
 		c.that(c.environment(w, container)["IMAGE_DIGEST"] == digest, who, "the worker is told another digest than its own")
 	}
 	agents := slices.IndexFunc(s.Containers, func(a corev1.Container) bool { return a.Name == "agent" })

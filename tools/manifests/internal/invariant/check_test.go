@@ -26,6 +26,23 @@ const kubernetes = "../../../../deploy/kubernetes"
 // overlay is an installation of one's own on an overlay, with more components and settings.
 func overlay(t *testing.T, on string, components []string, settings ...string) []byte {
 	t.Helper()
+	var list []string
+	for _, c := range append(components, "components/values") {
+		list = append(list, "BASE/"+c)
+	}
+	return rendered(t, map[string]string{"kustomization.yaml": fmt.Sprintf(`apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [BASE/%s]
+components: [%s]
+generatorOptions: {disableNameSuffixHash: true}
+configMapGenerator:
+- {name: cofferdam-settings, namespace: cofferdam-system, behavior: merge, literals: [%s]}
+`, on, strings.Join(list, ", "), strings.Join(settings, ", "))})
+}
+
+// rendered are the objects of a folder with these files, in which BASE stands for deploy/kubernetes.
+func rendered(t *testing.T, files map[string]string) []byte {
+	t.Helper()
 	folder := t.TempDir()
 	base, err := filepath.Abs(kubernetes)
 	if err != nil {
@@ -34,20 +51,10 @@ func overlay(t *testing.T, on string, components []string, settings ...string) [
 	if base, err = filepath.Rel(folder, base); err != nil {
 		t.Fatal(err)
 	}
-	var list []string
-	for _, c := range append(components, "components/values") {
-		list = append(list, filepath.Join(base, c))
-	}
-	text := fmt.Sprintf(`apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [%s]
-components: [%s]
-generatorOptions: {disableNameSuffixHash: true}
-configMapGenerator:
-- {name: cofferdam-settings, namespace: cofferdam-system, behavior: merge, literals: [%s]}
-`, filepath.Join(base, on), strings.Join(list, ", "), strings.Join(settings, ", "))
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(strings.ReplaceAll(text, "BASE", base)), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	out, err := render.Kustomize(folder)
 	if err != nil {
@@ -84,6 +91,7 @@ func TestOverlaysHold(t *testing.T) {
 			t.Helper()
 			return overlay(t, "overlays/production-kata", []string{
 				"components/pvc", "components/runtime-kata", "components/embeddings", "components/monitoring", "components/artifacts",
+				"components/public-ingress", "components/sandbox-telemetry",
 			}, "STORAGE_CLASSES=encrypted")
 		},
 		"development": func(t *testing.T) []byte {
@@ -91,6 +99,10 @@ func TestOverlaysHold(t *testing.T) {
 			return overlay(t, "overlays/development", []string{
 				"components/hosted", "overlays/development/nodeidentity", "overlays/development/values",
 			})
+		},
+		"development without a DNS": func(t *testing.T) []byte {
+			t.Helper()
+			return overlay(t, "overlays/development", []string{"overlays/development/dns", "overlays/development/values"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +141,7 @@ func TestEachSettingTakesEffect(t *testing.T) {
 	for key, value := range changed {
 		literals = append(literals, key+"="+value)
 	}
-	out := string(overlay(t, "overlays/production", []string{"components/pvc", "components/embeddings", "components/runtime-gvisor"}, literals...))
+	out := string(overlay(t, "overlays/production", []string{"components/pvc", "components/embeddings", "components/sandbox-telemetry", "components/runtime-gvisor"}, literals...))
 	for key, value := range changed {
 		// Once in the settings themselves.
 		if strings.Count(out, value) < 2 && !strings.Contains(out, "$("+key+")") {
@@ -419,10 +431,11 @@ func brokenServices() map[string]breakage {
 		"not resolvable": {func(in *Installation) {
 			delete(get(in.Services, system+"/capability").Labels, "cofferdam.dev/resolvable")
 		}, "the resolver does not know"},
-		"no budget":         {func(in *Installation) { in.Disruptions = in.Disruptions[1:] }, "PodDisruptionBudgets []"},
-		"budget of nothing": {func(in *Installation) { in.Disruptions[0].Spec.Selector.MatchLabels["app.kubernetes.io/name"] = "x" }, "not of one Deployment"},
-		"budget of nobody":  {func(in *Installation) { in.Disruptions[0].Spec.MaxUnavailable = new(intstr.FromInt32(0)) }, "maxUnavailable"},
-		"one replica":       {func(in *Installation) { deployment(in, "controlplane").Spec.Replicas = new(int32(1)) }, "fewer than two"},
+		"no budget":          {func(in *Installation) { in.Disruptions = in.Disruptions[1:] }, "PodDisruptionBudgets []"},
+		"budget of nothing":  {func(in *Installation) { in.Disruptions[0].Spec.Selector.MatchLabels["app.kubernetes.io/name"] = "x" }, "not of one Deployment"},
+		"budget of nobody":   {func(in *Installation) { in.Disruptions[0].Spec.MaxUnavailable = new(intstr.FromInt32(0)) }, "maxUnavailable"},
+		"budget of the sick": {func(in *Installation) { in.Disruptions[0].Spec.UnhealthyPodEvictionPolicy = nil }, "hold up the drain"},
+		"one replica":        {func(in *Installation) { deployment(in, "controlplane").Spec.Replicas = new(int32(1)) }, "fewer than two"},
 		"selector of others": {func(in *Installation) {
 			deployment(in, "controlplane").Spec.Selector.MatchLabels["app.kubernetes.io/name"] = "x"
 		}, "its own pods"},
@@ -481,6 +494,7 @@ func brokenSandboxes() map[string]breakage {
 		"names of the cluster": {func(in *Installation) { spec(in).DNSPolicy = corev1.DNSClusterFirst }, "does not ask the resolver"},
 		"another resolver":     {func(in *Installation) { get(in.Services, system+"/resolver").Spec.ClusterIP = "10.96.0.54" }, "does not ask the resolver"},
 		"class of nobody":      {func(in *Installation) { spec(in).RuntimeClassName = new("runc") }, "RuntimeClass runc"},
+		"worker of no sandbox": {func(in *Installation) { in.data(system, "cofferdam-settings")["IMAGE_WORKER"] = "x" }, "runs in no sandbox"},
 		"image of nobody":      {func(in *Installation) { params(in)["image-worker"] = "x" }, "which admission refuses"},
 		"agent of nobody":      {func(in *Installation) { delete(params(in), "image-agent-acp") }, "container agent runs"},
 		"runner of another": {func(in *Installation) {
@@ -500,7 +514,24 @@ func brokenSandboxes() map[string]breakage {
 		"rule elsewhere": {func(in *Installation) {
 			in.AdmissionBounds[0].Spec.MatchResources.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] = system
 		}, "is not in force"},
-		"rule left out": {func(in *Installation) { in.Admission = in.Admission[1:] }, "has 4 policies"},
+		"rule left out": {func(in *Installation) { in.Admission = in.Admission[1:] }, "is not there"},
+		"a rule of the operator in its place": {func(in *Installation) {
+			in.Admission[0].Name = "pods-of-mine"
+		}, "is not there"},
+		"one container comes again": {func(in *Installation) {
+			spec(in).Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}, "container worker is started again"},
+		"by an exit code": {func(in *Installation) {
+			spec(in).Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
+		}, "container worker is started again"},
+		"an init container stays": {func(in *Installation) {
+			worker(in, "acp").InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}, "container runner is started again"},
+		"no last words": {func(in *Installation) {
+			c := &spec(in).Containers[0]
+			c.Args = slices.DeleteFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--termination-log=") })
+		}, "does not leave the limit"},
+		"last words elsewhere": {func(in *Installation) { spec(in).Containers[0].TerminationMessagePath = "/tmp/last" }, "does not leave the limit"},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -68,6 +69,7 @@ func disruptions(c *checker) {
 		who := of("PodDisruptionBudget", b)
 		c.that(len(c.selected(who, b.Namespace, b.Spec.Selector)) == 1, who, "is not of one Deployment")
 		c.that(b.Spec.MaxUnavailable != nil && *b.Spec.MaxUnavailable == intstr.FromInt32(1) && b.Spec.MinAvailable == nil, who, "maxUnavailable is not 1")
+		c.that(b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow, who, "has a pod that is not ready hold up the drain of its node")
 	}
 }
 
