@@ -2,7 +2,8 @@
 //
 //	manifests kustomize FOLDER   print the objects of an overlay, as kubectl kustomize does
 //	manifests chart FOLDER       write the Helm chart of the manifests in FOLDER to FOLDER/chart
-//	manifests check FOLDER       print what breaks an invariant of every installation in an overlay, and fail if anything does
+//	manifests check FOLDER       print what breaks an invariant of every installation in an operator's overlay, and what is
+//	                             not filled in there, and fail if there is anything
 package main
 
 import (
@@ -53,7 +54,7 @@ func check(overlay string) error {
 	if err != nil {
 		return err
 	}
-	wrong := invariant.Check(in)
+	wrong := append(invariant.Check(in), invariant.Unfilled(in)...)
 	for _, what := range wrong {
 		if _, err := fmt.Fprintln(os.Stdout, what); err != nil {
 			return err
