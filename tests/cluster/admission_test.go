@@ -149,6 +149,9 @@ func TestAdmissionRefusesEachBadPod(t *testing.T) {
 				return errors.New("a bad pod is taken")
 			}
 		}
+		if err := in.enter(ctx, http.MethodGet, in.sandboxes, entries()[0]); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a pod that is not there is looked for: %w", err)
+		}
 		return in.create(ctx, in.pod(t, "native")) //nolint:contextcheck // a template is read for as long as the test runs
 	})
 	for _, template := range []string{"native", "acp", "stdio"} {
@@ -232,32 +235,39 @@ func (in *installation) waysIn(t *testing.T) {
 	}
 }
 
-// entered asks for each way into a pod that the API server has. Admission comes before the pod is looked for: one that is not
-// there does.
-func (in *installation) entered(t *testing.T) {
-	for _, way := range []struct {
-		resource, subresource string
-		parameters            map[string]string
-	}{
+// entry is a way into a pod that the API server has.
+type entry struct {
+	resource, subresource string
+	parameters            map[string]string
+}
+
+func entries() []entry {
+	return []entry{
 		{"pods", "exec", map[string]string{"command": "true", "stdout": "true"}},
 		{"pods", "attach", map[string]string{"stdout": "true"}},
 		{"pods", "portforward", map[string]string{"ports": "8443"}},
 		{"pods", "proxy", nil},
 		{"services", "proxy", nil},
-	} {
+	}
+}
+
+// enter asks for one that is not there: admission comes before it is looked for.
+func (in *installation) enter(ctx context.Context, verb, namespace string, way entry) error {
+	request := in.Client.CoreV1().RESTClient().Verb(verb).Namespace(namespace).Resource(way.resource).Name("nobody").SubResource(way.subresource)
+	for name, value := range way.parameters {
+		request = request.Param(name, value)
+	}
+	return request.Do(ctx).Error()
+}
+
+func (in *installation) entered(t *testing.T) {
+	for _, way := range entries() {
 		for _, verb := range []string{http.MethodGet, http.MethodPost} {
-			enter := func(namespace string) error {
-				request := in.Client.CoreV1().RESTClient().Verb(verb).Namespace(namespace).Resource(way.resource).Name("nobody").SubResource(way.subresource)
-				for name, value := range way.parameters {
-					request = request.Param(name, value)
-				}
-				return request.Do(t.Context()).Error()
-			}
-			if err := enter(in.sandboxes); err == nil || !strings.Contains(err.Error(), "nobody enters a sandbox") {
+			if err := in.enter(t.Context(), verb, in.sandboxes, way); err == nil || !strings.Contains(err.Error(), "nobody enters a sandbox") {
 				t.Errorf("%s %s/%s: %v", verb, way.resource, way.subresource, err)
 			}
-			if err := enter("default"); !apierrors.IsNotFound(err) {
-				t.Errorf("%s %s/%s of somebody else: want a pod that is not there: %v", verb, way.resource, way.subresource, err)
+			if err := in.enter(t.Context(), verb, "default", way); !apierrors.IsNotFound(err) {
+				t.Errorf("%s %s/%s of somebody else: want that it is not there: %v", verb, way.resource, way.subresource, err)
 			}
 		}
 	}
