@@ -269,13 +269,19 @@ func bindingOf(t *testing.T, s *runstest.Stack, runID string) string {
 // orphan commits a run that another replica started and does not drive.
 func orphan(t *testing.T, s *runstest.Stack, owner string) binding.Run {
 	t.Helper()
+	return *orphanIn(t, s, "c1", "run_orphan", owner).Run
+}
+
+// orphanIn does so in a conversation, and returns its record.
+func orphanIn(t *testing.T, s *runstest.Stack, conversation, runID, owner string) binding.Record {
+	t.Helper()
 	ids, err := binding.NewIDs([]byte("kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := binding.Identity{
 		Environment: "test", Subject: "user-1", Organization: "default", AgentID: "demo", AgentVersion: 1,
-		ConversationID: "c1", HarnessID: "native", AdapterVersion: "1.0.0", ContractVersion: 1,
+		ConversationID: conversation, HarnessID: "native", AdapterVersion: "1.0.0", ContractVersion: 1,
 	}
 	rec, _, err := s.Writer.Backend().Insert(t.Context(), binding.Record{ID: ids.BindingID(id), Identity: id})
 	if err != nil {
@@ -285,13 +291,13 @@ func orphan(t *testing.T, s *runstest.Stack, owner string) binding.Run {
 		t.Fatal(err)
 	}
 	st, err := s.Writer.Start(t.Context(), binding.StartParams{
-		BindingID: rec.ID, RunID: "run_orphan", RequestID: "req", KeyDigest: "k", ContentDigest: "c",
+		BindingID: rec.ID, RunID: runID, RequestID: "req", KeyDigest: "k", ContentDigest: "c",
 		Deadline: time.Now().Add(time.Hour).UTC(), Owner: owner,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return *st.Record.Run
+	return st.Record
 }
 
 // A worker may tell of its own that a part of its sandbox is gone, such as the world of

@@ -16,6 +16,21 @@ const idleSweeps = 10
 // name was made by somebody else and is none of ours.
 var claimPattern = regexp.MustCompile(`^hc-[0-9a-f]{32}$`)
 
+// tending tends until ctx ends. It has a loop of its own, since it waits for the
+// provider.
+func (s *Service) tending(ctx context.Context) {
+	tick := s.idleTicker()
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.tend(ctx)
+		}
+	}
+}
+
 // tend compares the sandboxes that there are with the committed leases, and
 // corrects what does not agree, in both directions:
 //
@@ -65,7 +80,7 @@ func (s *Service) tend(ctx context.Context) {
 	for _, in := range live {
 		if !known[in.ClaimName] && claimPattern.MatchString(in.ClaimName) {
 			s.cfg.Logger.WarnContext(ctx, "sandbox is no binding's; it is released", "claim", in.ClaimName, "instance", in.UID)
-			s.releases.begin(in.ClaimName, func(ctx context.Context) { s.releaseOrphan(ctx, in.ClaimName) })
+			s.releases.begin(in.ClaimName, func(ctx context.Context) error { return s.releaseOrphan(ctx, in.ClaimName) })
 		}
 	}
 }
@@ -90,12 +105,10 @@ func (s *Service) missing(ctx context.Context, rec binding.Record) {
 	s.replaceIdle(ctx, rec)
 }
 
-func (s *Service) releaseOrphan(ctx context.Context, claimName string) {
+func (s *Service) releaseOrphan(ctx context.Context, claimName string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
 	defer cancel()
-	if err := s.cfg.Provider.Release(ctx, claimName); err != nil && ctx.Err() == nil {
-		s.cfg.Logger.WarnContext(ctx, "claim could not be released yet", "error", err.Error())
-	}
+	return s.release(ctx, claimName)
 }
 
 // replaceIdle commits the next generation of a record without a run, and gives
@@ -109,7 +122,7 @@ func (s *Service) replaceIdle(ctx context.Context, rec binding.Record) {
 		}
 		return
 	}
-	s.conclude(ctx, next)
+	s.concludeBeside(ctx, next)
 }
 
 // idleTicker looks a few times in the time that a sandbox may be idle.

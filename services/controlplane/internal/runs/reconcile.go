@@ -14,7 +14,9 @@ import (
 const listPage = 256
 
 // reconcile concludes what is ending, takes over what nobody drives any more,
-// and replaces the leases of sandboxes that went away, until ctx ends.
+// and replaces the leases of sandboxes that went away, until ctx ends. It asks the
+// provider for nothing: one that hangs would keep this replica from seeing that
+// another one is gone.
 func (s *Service) reconcile(ctx context.Context) {
 	watch := newBeatWatch(s.cfg.Now)
 	s.sweep(ctx, watch)
@@ -29,14 +31,13 @@ func (s *Service) reconcile(ctx context.Context) {
 			return
 		case exit, open := <-exits:
 			if !open {
-				exits = nil // the provider has closed; the sweep still asks it
+				exits = nil // the provider has closed; it is still asked beside
 				continue
 			}
 			s.gone(ctx, exit)
 		case <-tick.C:
 			s.sweep(ctx, watch)
 		case <-idle.C:
-			s.tend(ctx)
 			s.expire(ctx)
 		}
 	}
@@ -49,7 +50,7 @@ func (s *Service) sweep(ctx context.Context, watch *beatWatch) {
 			s.adopt(ctx, rec, watch)
 		}
 		if len(rec.Ending) > 0 {
-			s.conclude(ctx, rec)
+			s.concludeBeside(ctx, rec)
 		}
 	})
 	if !whole {
@@ -94,14 +95,27 @@ func (s *Service) adopt(ctx context.Context, rec binding.Record, watch *beatWatc
 	}
 	s.cfg.Logger.InfoContext(ctx, "took over a run whose owner is gone")
 	if next, err := s.cfg.Writer.Backend().Load(ctx, rec.ID); err == nil {
-		s.conclude(ctx, next)
+		s.concludeBeside(ctx, next)
 	}
 }
 
-// conclude does what is left to do for everything in ending. What fails is
-// tried again with the next sweep.
+// conclude does what is left to do for everything in ending, and waits for a
+// sandbox where it must. What fails is tried again with the next sweep.
 func (s *Service) conclude(ctx context.Context, rec binding.Record) {
 	s.concludeRuns(ctx, rec)
+	s.concludeLeases(rec)
+}
+
+// concludeBeside does the same and waits for no sandbox: a run that does is concluded
+// by the sweep that finds its claim released.
+func (s *Service) concludeBeside(ctx context.Context, rec binding.Record) {
+	if e := rec.EndingRun(); e != nil {
+		next, err := s.replaceLost(ctx, rec, e.Run.ID)
+		if err == nil && len(awaited(next, e.Run.ID)) == 0 {
+			err = s.settle(ctx, rec.ID, e.Run.ID, "")
+		}
+		s.notConcluded(ctx, err)
+	}
 	s.concludeLeases(rec)
 }
 
@@ -110,23 +124,27 @@ func (s *Service) Replaced(rec binding.Record) { s.concludeLeases(rec) }
 
 // concludeLeases releases the claims that are to end, beside everything else.
 func (s *Service) concludeLeases(rec binding.Record) {
+	id := rec.ID // a claim may wait for long, and keeps no record with its log
 	for _, e := range rec.Ending {
-		if e.Lease != nil {
-			s.releases.begin(e.Lease.ClaimName, func(ctx context.Context) { s.concludeLease(ctx, rec.ID, e.Lease.ClaimName) })
+		if e.Lease == nil {
+			continue
 		}
+		claim := e.Lease.ClaimName
+		s.releases.begin(claim, func(ctx context.Context) error { return s.concludeLease(ctx, id, claim) })
 	}
 }
 
 // concludeRuns leaves the leases alone: a claim that waits to be deleted holds
 // nobody up.
 func (s *Service) concludeRuns(ctx context.Context, rec binding.Record) {
-	for _, e := range rec.Ending {
-		if e.Run == nil {
-			continue
-		}
-		if err := s.concludeRun(ctx, rec, e.Run.ID, ""); err != nil && ctx.Err() == nil {
-			s.cfg.Logger.WarnContext(ctx, "run could not be concluded yet", "error", err.Error())
-		}
+	if e := rec.EndingRun(); e != nil {
+		s.notConcluded(ctx, s.concludeRun(ctx, rec, e.Run.ID, ""))
+	}
+}
+
+func (s *Service) notConcluded(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Logger.WarnContext(ctx, "run could not be concluded yet", "error", err.Error())
 	}
 }
 
@@ -134,8 +152,13 @@ func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID, st
 	if err := s.stopHarness(ctx, rec, runID); err != nil {
 		return err
 	}
-	_, err := s.cfg.Writer.ConcludeRun(ctx, rec.ID, runID, func(run binding.Run, sideEffects string) (binding.Batch, error) {
-		now, err := s.cfg.Writer.Backend().Load(ctx, rec.ID)
+	return s.settle(ctx, rec.ID, runID, stopReason)
+}
+
+// settle makes write 8 for a run whose sandbox nobody waits for.
+func (s *Service) settle(ctx context.Context, bindingID, runID, stopReason string) error {
+	_, err := s.cfg.Writer.ConcludeRun(ctx, bindingID, runID, func(run binding.Run, sideEffects string) (binding.Batch, error) {
+		now, err := s.cfg.Writer.Backend().Load(ctx, bindingID)
 		if err != nil {
 			return binding.Batch{}, err
 		}
@@ -149,52 +172,78 @@ func (s *Service) concludeRun(ctx context.Context, rec binding.Record, runID, st
 }
 
 // stopHarness sees to the sandbox of a run that left service without its terminal,
-// since whoever drove it is gone, or hangs with the worker's stream in its hands:
-// nobody knows what its harness does. The lease is replaced, so that no later run
-// meets that harness. A run that is to be concluded as cancelled waits until the
-// sandbox has ended: nobody may be told that it was cancelled before its harness has
-// stopped. Other ends promise nothing of that kind.
+// and waits for its end where the run does.
 func (s *Service) stopHarness(ctx context.Context, rec binding.Record, runID string) error {
-	e := rec.EndingRun()
-	if e == nil || e.Run.ID != runID || e.Terminal {
-		return nil
-	}
-	if rec.Lease != nil && rec.Generation == e.Generation {
-		next, err := s.cfg.Leases.ReplaceIdle(ctx, rec, rec.Lease.Profile)
-		if errors.Is(err, binding.ErrFenced) {
-			next, err = s.cfg.Writer.Backend().Load(ctx, rec.ID)
-		}
-		if err != nil {
-			return err
-		}
-		rec = next
-		s.concludeLeases(rec)
-	}
-	if e.Run.End.Kind != binding.EndCancelling {
-		return nil
+	rec, err := s.replaceLost(ctx, rec, runID)
+	if err != nil {
+		return err
 	}
 	release, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
 	defer cancel()
-	for _, l := range rec.Ending {
-		if l.Lease != nil && l.Epoch == e.Epoch && l.Generation == e.Generation {
-			if err := s.cfg.Provider.Release(release, l.Lease.ClaimName); err != nil {
-				return err
-			}
+	for _, claim := range awaited(rec, runID) {
+		if err := s.cfg.Provider.Release(release, claim); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (s *Service) concludeLease(ctx context.Context, bindingID, claimName string) {
-	release, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
-	defer cancel()
-	if err := s.cfg.Provider.Release(release, claimName); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "claim could not be released yet", "error", err.Error())
-		return
+// replaceLost replaces the lease of a run that left service without its terminal,
+// since whoever drove it is gone, or hangs with the worker's stream in its hands:
+// nobody knows what its harness does, and no later run is to meet it. It begins to
+// release the claim.
+func (s *Service) replaceLost(ctx context.Context, rec binding.Record, runID string) (binding.Record, error) {
+	e := rec.EndingRun()
+	if e == nil || e.Run.ID != runID || e.Terminal || rec.Lease == nil || rec.Generation != e.Generation {
+		return rec, nil
 	}
-	if err := s.cfg.Writer.DropLease(ctx, bindingID, claimName); err != nil && ctx.Err() == nil {
+	next, err := s.cfg.Leases.ReplaceIdle(ctx, rec, rec.Lease.Profile)
+	if errors.Is(err, binding.ErrFenced) {
+		next, err = s.cfg.Writer.Backend().Load(ctx, rec.ID)
+	}
+	if err != nil {
+		return rec, err
+	}
+	s.concludeLeases(next)
+	return next, nil
+}
+
+// awaited are the claims whose sandboxes have to end before a run in ending can be
+// concluded: nobody may be told that it was cancelled before its harness has stopped.
+// Other ends promise nothing of that kind.
+func awaited(rec binding.Record, runID string) (claims []string) {
+	e := rec.EndingRun()
+	if e == nil || e.Run.ID != runID || e.Terminal || e.Run.End.Kind != binding.EndCancelling {
+		return nil
+	}
+	for _, l := range rec.Ending {
+		if l.Lease != nil && l.Epoch == e.Epoch && l.Generation == e.Generation {
+			claims = append(claims, l.Lease.ClaimName)
+		}
+	}
+	return claims
+}
+
+// concludeLease releases a claim that is to end. Its error is that the claim could not
+// be released; what else fails is tried again with the next sweep.
+func (s *Service) concludeLease(ctx context.Context, bindingID, claimName string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.CancelGrace)
+	defer cancel()
+	if err := s.release(ctx, claimName); err != nil {
+		return err
+	}
+	if err := s.cfg.Writer.DropLease(ctx, bindingID, claimName); err != nil && s.stop.Err() == nil {
 		s.cfg.Logger.WarnContext(ctx, "released lease could not be dropped yet", "error", err.Error())
 	}
+	return nil
+}
+
+func (s *Service) release(ctx context.Context, claimName string) error {
+	err := s.cfg.Provider.Release(ctx, claimName)
+	if err != nil && s.stop.Err() == nil {
+		s.cfg.Logger.WarnContext(ctx, "claim could not be released yet", "error", err.Error())
+	}
+	return err
 }
 
 // gone replaces the lease of a sandbox that went away while no run was active.

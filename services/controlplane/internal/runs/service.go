@@ -130,10 +130,11 @@ func New(cfg Config) (*Service, error) {
 // drives and waits, bounded, until they are concluded.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.stopNow()
-	var forgetting sync.WaitGroup
-	forgetting.Go(func() { s.forget(ctx) })
+	var beside sync.WaitGroup
+	beside.Go(func() { s.forget(ctx) })
+	beside.Go(func() { s.tending(ctx) })
 	s.reconcile(ctx)
-	forgetting.Wait()
+	beside.Wait()
 	s.drainingMu.Lock()
 	s.draining = true
 	s.drainingMu.Unlock()
