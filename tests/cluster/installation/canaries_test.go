@@ -53,7 +53,7 @@ func TestNoCredentialIsInASandbox(t *testing.T) {
 	g.Files = []apiclient.File{{Name: "note.txt", MIMEType: "text/plain", Data: []byte(g.mark)}}
 	name := "kept-" + rand.Text()
 	g.run = g.Begin(t, fmt.Sprintf(">>say %s\n>>call %s.pass {\"name\":%q}", g.mark, keptTool, name))
-	i.Called(t, name)
+	g.Calls(t, g.run, name)
 	g.seat = i.Seat(t, g.run.BindingID)
 	g.plant(t, "witness", g.mark)
 	pod := k.watch(t, g)

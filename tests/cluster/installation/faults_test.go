@@ -121,7 +121,7 @@ func TestAPodIsDeletedInATool(t *testing.T) {
 	next := i.Seat(t, neighbour.Tell(t, "hello").BindingID)
 	c, name := i.Talk(t, installation.Agent), "tool-"+rand.Text()
 	run := withFile(t, c, installation.Pass(name))
-	i.Called(t, name)
+	c.Calls(t, run, name)
 	before := i.Seat(t, run.BindingID)
 	held := i.Hold(t, run, next)
 	lawful(t, held, reads, map[string]capability.Audience{"toolbroker call": capability.ToolBroker, "statefacade put": capability.Memory})

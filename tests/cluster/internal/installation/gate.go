@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cofferdam.dev/tests/cluster/internal/kube"
+	"cofferdam.dev/tests/internal/apiclient"
 	"cofferdam.dev/tests/internal/gate"
 )
 
@@ -63,11 +64,18 @@ func Pass(name string) string { return fmt.Sprintf(">>call gate.pass {\"name\":%
 // Read is the line of a message that has one of the overlay's sample files read.
 func Read(name string) string { return fmt.Sprintf(">>call fs.read_text_file {\"path\":%q}", name) }
 
-// Called waits until the gate was called under a name.
-func (i *Installation) Called(t testing.TB, name string) {
+// Calls waits until a run calls the gate under a name, which it must do before it ends.
+func (c *Talk) Calls(t testing.TB, run apiclient.Started, name string) {
 	t.Helper()
 	Until(t, "a call of the gate as "+name, func() (bool, error) {
-		n, err := i.Gate.Calls(name)
+		status, err := c.User.Run(t.Context(), run.RunID) // asked first: the call is seen, or was not made
+		if err != nil {
+			return false, err
+		}
+		n, err := c.Installation.Gate.Calls(name)
+		if err == nil && n == 0 && status.State == "ended" {
+			t.Fatalf("the gate was not called as %s: %s", name, c.End(t, run))
+		}
 		return n > 0, err
 	})
 }
