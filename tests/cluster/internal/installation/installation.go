@@ -91,6 +91,7 @@ func Shared(t testing.TB, cfg Config) *Installation {
 	if shared.Installation == nil {
 		t.Fatal("the installation did not get ready: see the first test")
 	}
+	shared.explain(t)
 	return shared.Installation
 }
 
