@@ -92,8 +92,8 @@ func keep(t *testing.T, i *installation.Installation) *keeper {
 	}
 	// Aliases are read at the start. The Secrets would be there some time after.
 	k.Kubectl(t, nil, "-n", installation.System, "rollout", "restart", "deployment/modelproxy", "deployment/toolbroker")
-	k.Ready(t, installation.System, "modelproxy")
-	k.Ready(t, installation.System, "toolbroker")
+	k.Serves(t, "modelproxy")
+	k.Serves(t, "toolbroker")
 	return k
 }
 

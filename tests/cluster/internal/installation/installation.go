@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,8 +138,11 @@ func (i *Installation) install(t testing.TB, cfg Config) {
 		// They gave up while there was no store to ask.
 		i.Kubectl(t, nil, "-n", System, "rollout", "restart", "deployment/controlplane", "deployment/toolbroker")
 	}
-	for _, name := range []string{"capability", "statefacade", "filebroker", "modelproxy", "toolbroker", "controlplane", "resolver"} {
+	for _, name := range []string{"controlplane", "resolver"} {
 		i.Ready(t, System, name)
+	}
+	for _, name := range []string{"capability", "statefacade", "filebroker", "modelproxy", "toolbroker"} {
+		i.Serves(t, name)
 	}
 }
 
@@ -156,6 +160,54 @@ func (i *Installation) apply(t testing.TB, manifests []byte) {
 func (i *Installation) Ready(t testing.TB, namespace, deployment string) {
 	t.Helper()
 	i.Kubectl(t, nil, "-n", namespace, "rollout", "status", "deployment/"+deployment, "--timeout="+kube.Patience.String())
+}
+
+// Serves waits until a broker is rolled out and its Service leads there. For a while after the first the node still sends
+// connections to the pod of before, which refuses them: a run that begins then begins without tools, or without a model.
+func (i *Installation) Serves(t testing.TB, broker string) {
+	t.Helper()
+	i.Ready(t, System, broker)
+	var service *corev1.Service
+	kube.Eventually(t, "the end of earlier pods of "+broker, func(ctx context.Context) (err error) {
+		pods, err := i.Cluster.Client.CoreV1().Pods(System).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + broker})
+		if err != nil {
+			return err
+		}
+		if n := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }); n >= 0 {
+			return fmt.Errorf("%s is there", pods.Items[n].Name)
+		}
+		service, err = i.Cluster.Client.CoreV1().Services(System).Get(ctx, broker, metav1.GetOptions{})
+		return err
+	})
+	sandbox := i.Cluster.Inside(t, i.warm(t)) // which may reach every broker
+	kube.Eventually(t, "an answer of "+broker, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		conn, err := sandbox.DialContext(ctx, "tcp", net.JoinHostPort(service.Spec.ClusterIP, "8443"))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// warm waits for a sandbox that is nobody's, and gives its pod.
+func (i *Installation) warm(t testing.TB) (pod *corev1.Pod) {
+	t.Helper()
+	kube.Eventually(t, "a sandbox that is warm", func(ctx context.Context) error {
+		pods, err := i.Cluster.Client.CoreV1().Pods(Sandboxes).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=worker,!agents.x-k8s.io/claim-uid"})
+		if err != nil {
+			return err
+		}
+		for n := range pods.Items {
+			if p := &pods.Items[n]; p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+				pod = p
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d pods runs", len(pods.Items))
+	})
+	return pod
 }
 
 // Service waits for a pod of a deployment that is ready, and gives it.
