@@ -16,7 +16,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -179,35 +178,9 @@ func (i *Installation) Serves(t testing.TB, broker string) {
 		service, err = i.Cluster.Client.CoreV1().Services(System).Get(ctx, broker, metav1.GetOptions{})
 		return err
 	})
-	sandbox := i.Cluster.Inside(t, i.warm(t)) // which may reach every broker
-	kube.Eventually(t, "an answer of "+broker, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		conn, err := sandbox.DialContext(ctx, "tcp", net.JoinHostPort(service.Spec.ClusterIP, "8443"))
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
-}
-
-// warm waits for a sandbox that is nobody's, and gives its pod.
-func (i *Installation) warm(t testing.TB) (pod *corev1.Pod) {
-	t.Helper()
-	kube.Eventually(t, "a sandbox that is warm", func(ctx context.Context) error {
-		pods, err := i.Cluster.Client.CoreV1().Pods(Sandboxes).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=worker,!agents.x-k8s.io/claim-uid"})
-		if err != nil {
-			return err
-		}
-		for n := range pods.Items {
-			if p := &pods.Items[n]; p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
-				pod = p
-				return nil
-			}
-		}
-		return fmt.Errorf("none of %d pods runs", len(pods.Items))
-	})
-	return pod
+	// The node's own connections go the way of its pods', and no policy holds them.
+	i.Cluster.Node(t, "timeout", fmt.Sprint(kube.Patience.Seconds()), "bash", "-c",
+		`until timeout 1 bash -c ': </dev/tcp/$0/8443' "$0" 2>/dev/null; do sleep 0.1; done`, service.Spec.ClusterIP)
 }
 
 // Service waits for a pod of a deployment that is ready, and gives it.
