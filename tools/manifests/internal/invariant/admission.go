@@ -74,10 +74,13 @@ func (c *checker) template(t *extensions.SandboxTemplate, params map[string]stri
 		name := disk.Spec.StorageClassName
 		c.that(name != nil && *name != "none" && slices.Contains(strings.Fields(params["storage-classes"]), *name), who, "has a disk of a class that admission refuses")
 	}
-	var images []string
+	var images, workers []string
 	for key, image := range params {
 		if strings.HasPrefix(key, "image-") {
 			images = append(images, image)
+		}
+		if strings.HasPrefix(key, "image-worker") { // and -worker-before, during an upgrade
+			workers = append(workers, image)
 		}
 	}
 	w := c.workloadOf(who)
@@ -87,6 +90,7 @@ func (c *checker) template(t *extensions.SandboxTemplate, params map[string]stri
 		if container.Name != workerContainer {
 			continue
 		}
+		c.that(slices.Contains(workers, container.Image), who, "the worker runs what is no worker's image (image-worker… of sandbox-admission)")
 		_, digest, _ := strings.Cut(container.Image, "@")
 		c.that(slices.Contains(container.Args, "--termination-log="+terminationLog) && (container.TerminationMessagePath == "" || container.TerminationMessagePath == terminationLog),
 			who, "the worker does not leave the limit that ended it where the kubelet looks (--termination-log=%s)", terminationLog)

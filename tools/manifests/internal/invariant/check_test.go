@@ -496,7 +496,11 @@ func brokenSandboxes() map[string]breakage {
 		"class of nobody":      {func(in *Installation) { spec(in).RuntimeClassName = new("runc") }, "RuntimeClass runc"},
 		"worker of no sandbox": {func(in *Installation) { in.data(system, "cofferdam-settings")["IMAGE_WORKER"] = "x" }, "runs in no sandbox"},
 		"image of nobody":      {func(in *Installation) { params(in)["image-worker"] = "x" }, "which admission refuses"},
-		"agent of nobody":      {func(in *Installation) { delete(params(in), "image-agent-acp") }, "container agent runs"},
+		"an agent as worker": {func(in *Installation) {
+			n := slices.IndexFunc(spec(in).Containers, func(c corev1.Container) bool { return c.Name == workerContainer })
+			spec(in).Containers[n].Image = params(in)["image-agent-acp"]
+		}, "no worker's image"},
+		"agent of nobody": {func(in *Installation) { delete(params(in), "image-agent-acp") }, "container agent runs"},
 		"runner of another": {func(in *Installation) {
 			worker(in, "acp").InitContainers[0].Image = "registry.invalid/x@sha256:" + strings.Repeat("1", 64)
 		}, "container runner runs"},
